@@ -37,7 +37,7 @@ const (
 
 // isolationLevels are the levels that a command may ask for as its least one,
 // strongest first. What a machine can give is for the executor to say.
-var isolationLevels = [...]string{"strong", DefaultIsolation, "isolated-soft-caps", "restricted", IsolationHost}
+var isolationLevels = [...]string{DefaultIsolation, "isolated-soft-caps", "restricted", "guarded", IsolationHost}
 
 // Var is one environment variable.
 type Var struct{ Name, Value string }

@@ -16,14 +16,13 @@ func (s *scanner) remember(n name, set *nameSet) *Error {
 	if s.count++; s.count > s.maxNames {
 		return &Error{Kind: TooManyNames, Offset: n.start - 1, Limit: s.maxNames, Got: s.count}
 	}
-	n.hash = s.hash(n)
 	if s.known(n, set) {
 		e := &Error{Kind: DuplicateName, Offset: n.start - 1}
 		return e.within(n.text(s.b))
 	}
 	s.names = append(s.names, n)
 	if own := len(s.names) - set.base; own > linearNames {
-		set.add(s.names, own)
+		s.tabulate(set, own)
 	}
 	return nil
 }
@@ -39,41 +38,44 @@ func (s *scanner) hash(n name) uint64 {
 func (s *scanner) known(n name, set *nameSet) bool {
 	if set.table == nil {
 		for _, o := range s.names[set.base:] {
-			if o.hash == n.hash && sameName(s.b, o, n) {
+			if sameName(s.b, o, n) {
 				return true
 			}
 		}
 		return false
 	}
 	mask := uint64(len(set.table) - 1)
-	for at := n.hash & mask; set.table[at] != 0; at = (at + 1) & mask {
-		if o := s.names[set.table[at]-1]; o.hash == n.hash && sameName(s.b, o, n) {
+	for at := s.hash(n) & mask; set.table[at] != 0; at = (at + 1) & mask {
+		if sameName(s.b, s.names[set.table[at]-1], n) {
 			return true
 		}
 	}
 	return false
 }
 
-// add puts the newest of the object's own names into the table, which it
-// builds, or doubles, when more than half of it would be in use.
-func (set *nameSet) add(names []name, own int) {
+// tabulate puts the newest of the object's own names into the table, which it
+// builds, or enlarges, when more than half of it would be in use.
+func (s *scanner) tabulate(set *nameSet, own int) {
 	if 2*own <= len(set.table) {
-		set.put(names, len(names)-1)
+		s.put(set, len(s.names)-1)
 		return
+	}
+	if s.seed == (maphash.Seed{}) {
+		s.seed = maphash.MakeSeed()
 	}
 	size := 4 * linearNames
 	for size < 4*own {
 		size *= 2
 	}
 	set.table = make([]int32, size)
-	for i := set.base; i < len(names); i++ {
-		set.put(names, i)
+	for i := set.base; i < len(s.names); i++ {
+		s.put(set, i)
 	}
 }
 
-func (set *nameSet) put(names []name, i int) {
+func (s *scanner) put(set *nameSet, i int) {
 	mask := uint64(len(set.table) - 1)
-	at := names[i].hash & mask
+	at := s.hash(s.names[i]) & mask
 	for set.table[at] != 0 {
 		at = (at + 1) & mask
 	}

@@ -146,28 +146,38 @@ const (
 	OutOfRange                    // an integer that does not fit
 )
 
-var kindText = [...]string{
-	Syntax:        "not valid JSON",
-	Empty:         "empty: a JSON value is needed",
-	TrailingBytes: "more text after the JSON value",
-	DuplicateName: "duplicate name",
-	InvalidUTF8:   "invalid UTF-8",
-	LoneSurrogate: "lone surrogate",
-	TooDeep:       "nested too deep",
-	TooLarge:      "too large",
-	TooManyNames:  "too many names",
-	NotObject:     "a JSON object is needed",
-	WrongType:     "value of the wrong type",
-	NotFound:      "no such value",
-	OutOfRange:    "number out of range",
+// kindText holds for each kind a stable word for machines and a phrase for people.
+var kindText = [...]struct{ word, phrase string }{
+	Syntax:        {"syntax", "not valid JSON"},
+	Empty:         {"empty", "empty: a JSON value is needed"},
+	TrailingBytes: {"trailing_bytes", "more text after the JSON value"},
+	DuplicateName: {"duplicate_name", "duplicate name"},
+	InvalidUTF8:   {"invalid_utf8", "invalid UTF-8"},
+	LoneSurrogate: {"lone_surrogate", "lone surrogate"},
+	TooDeep:       {"too_deep", "nested too deep"},
+	TooLarge:      {"too_large", "too large"},
+	TooManyNames:  {"too_many_names", "too many names"},
+	NotObject:     {"not_object", "a JSON object is needed"},
+	WrongType:     {"wrong_type", "value of the wrong type"},
+	NotFound:      {"not_found", "no such value"},
+	OutOfRange:    {"out_of_range", "number out of range"},
 }
 
-// String is a short description of the kind.
+// String is a short description of the kind, for people.
 func (k Kind) String() string {
-	if int(k) < len(kindText) && kindText[k] != "" {
-		return kindText[k]
+	if k == 0 || int(k) >= len(kindText) {
+		return "kind " + strconv.Itoa(int(k))
 	}
-	return "kind " + strconv.Itoa(int(k))
+	return kindText[k].phrase
+}
+
+// Word is the kind as a stable word, "duplicate_name" for example; it is what
+// the metadata key `kind` of a JSON_INVALID error holds.
+func (k Kind) Word() string {
+	if k == 0 || int(k) >= len(kindText) {
+		return "unknown"
+	}
+	return kindText[k].word
 }
 
 // LimitName is the field of Limits that was hit, or "" if none was.

@@ -1,6 +1,7 @@
 package rawjson
 
 import (
+	"encoding/binary"
 	"hash/maphash"
 	"strconv"
 	"unicode/utf8"
@@ -12,13 +13,12 @@ const linearNames = 16
 
 // name is one name of an object that is being read: the bytes between its quotes.
 type name struct {
-	hash       uint64 // of the unescaped bytes
 	start, end int
 	escaped    bool
 }
 
 // scanner walks one text. It holds the names of all objects that are open,
-// innermost last, in one slice that starts on the stack.
+// innermost last, in one slice.
 type scanner struct {
 	b        []byte
 	i        int
@@ -27,15 +27,11 @@ type scanner struct {
 	maxNames int // 0: names are neither counted nor compared
 	count    int
 	names    []name
-	seed     maphash.Seed
-	first    [2 * linearNames]name
+	seed     maphash.Seed // made when the first table is
 }
 
 func (s *scanner) init(b []byte, maxDepth, maxNames int) {
 	s.b, s.maxDepth, s.maxNames = b, maxDepth, maxNames
-	if maxNames > 0 {
-		s.seed = maphash.MakeSeed()
-	}
 }
 
 // document reads one value and insists that nothing follows.
@@ -112,7 +108,7 @@ func (s *scanner) object() *Error {
 		return s.leave()
 	}
 	if s.names == nil && s.maxNames > 0 {
-		s.names = s.first[:0]
+		s.names = make([]name, 0, linearNames)
 	}
 	seen := nameSet{base: len(s.names)}
 	for {
@@ -178,6 +174,12 @@ func (s *scanner) at(c byte) bool { return s.i < len(s.b) && s.b[s.i] == c }
 func (s *scanner) str() (escaped bool, err *Error) {
 	b, start, i := s.b, s.i, s.i+1
 	for i < len(b) {
+		for i+8 <= len(b) && allPlain(binary.LittleEndian.Uint64(b[i:])) {
+			i += 8
+		}
+		if i == len(b) {
+			break
+		}
 		switch c := b[i]; {
 		case c == '"':
 			s.i = i + 1
@@ -202,6 +204,18 @@ func (s *scanner) str() (escaped bool, err *Error) {
 		}
 	}
 	return escaped, &Error{Kind: Syntax, Offset: start, Detail: "a string without an end"}
+}
+
+// allPlain reports that none of eight bytes is a quote, a backslash, a control
+// character or outside ASCII. It may miss a plain eight, never a special byte:
+// in each term a subtraction carries the high bit of a byte that is (or
+// borrows from) a special one.
+func allPlain(x uint64) bool {
+	const ones = 0x0101010101010101
+	control := x - ones*0x20
+	quote := (x ^ ones*'"') - ones
+	backslash := (x ^ ones*'\\') - ones
+	return (x|control|quote|backslash)&(ones*0x80) == 0
 }
 
 // escapeLen checks the escape at b[i], which is a backslash, and returns its
