@@ -3,7 +3,6 @@ package errs
 import (
 	"context"
 	"crypto/rand"
-	"encoding/hex"
 	"errors"
 	"strconv"
 	"strings"
@@ -12,18 +11,20 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/anypb"
+
+	"github.com/writ-dev/writ/internal/ids"
 )
 
-// Reasons of the errors that the kit itself makes of an error that nobody made on purpose. They stand in
-// writ.common.v1.ErrorReason; plain strings here, so that this package needs no contract.
+// Reasons of writ.common.v1.ErrorReason for errors that nobody made on purpose. They are text here, so that this
+// package stands below the contract; a test compares them.
 const (
-	reasonInternal     = "INTERNAL"
-	reasonUnavailable  = "UNAVAILABLE"
-	reasonCancelled    = "CANCELLED"
-	reasonDeadline     = "DEADLINE_EXCEEDED"
-	reasonUnclassified = "UNCLASSIFIED"
-	reasonTooLarge     = "MESSAGE_TOO_LARGE"
-	reasonUnimplement  = "UNIMPLEMENTED"
+	reasonInternal      = "INTERNAL"
+	reasonPeer          = "PEER_UNAVAILABLE"
+	reasonCancelled     = "CANCELLED"
+	reasonDeadline      = "DEADLINE_EXCEEDED"
+	reasonForeign       = "FOREIGN_STATUS"
+	reasonLimit         = "LIMIT_EXCEEDED"
+	reasonUnimplemented = "UNIMPLEMENTED"
 )
 
 // Status turns any error into the status that a client may see, with exactly one ErrorInfo. nil gives nil.
@@ -70,17 +71,17 @@ func publicStatus(st *status.Status) (*status.Status, string) {
 	case codes.DeadlineExceeded:
 		return made(codes.DeadlineExceeded, reasonDeadline, "the call's deadline passed").GRPCStatus(), ""
 	case codes.Unavailable:
-		return hidden(codes.Unavailable, reasonUnavailable, "a service that this call needs does not answer; try again, and see `writ doctor`")
+		return hidden(codes.Unavailable, reasonPeer, "a service that this call needs does not answer; try again, and see `writ doctor`")
 	case codes.Unknown, codes.Internal, codes.DataLoss:
 		return hidden(codes.Internal, reasonInternal, "an internal error; the service's log has it under the id")
 	case codes.Unimplemented:
-		return made(st.Code(), reasonUnimplement, st.Message()).GRPCStatus(), ""
+		return made(st.Code(), reasonUnimplemented, st.Message()).GRPCStatus(), ""
 	case codes.ResourceExhausted:
 		if strings.Contains(st.Message(), "larger than max") {
-			return made(st.Code(), reasonTooLarge, st.Message()).GRPCStatus(), ""
+			return tooLarge(st).GRPCStatus(), ""
 		}
 	}
-	return made(st.Code(), reasonUnclassified, st.Message()).GRPCStatus(), ""
+	return made(st.Code(), reasonForeign, st.Message()).GRPCStatus(), ""
 }
 
 // withOneInfo drops every ErrorInfo but the first.
@@ -105,10 +106,16 @@ func made(code codes.Code, reason, message string) *Error {
 	return build(code, reason, "", message, "", nil)
 }
 
+// tooLarge is grpc's own refusal of a message.
+func tooLarge(st *status.Status) *Error {
+	e := made(st.Code(), reasonLimit, st.Message())
+	e.set(KeyLimitName, "message_max_bytes")
+	e.set(KeyNext, "Send less at a time; what is large travels as a stream or as a blob.")
+	return e
+}
+
 func hidden(code codes.Code, reason, message string) (*status.Status, string) {
-	var b [8]byte
-	rand.Read(b[:])
-	id := hex.EncodeToString(b[:])
+	id := ids.New("e_", rand.Reader)
 	e := made(code, reason, message)
 	e.set(KeyID, id)
 	return e.GRPCStatus(), id

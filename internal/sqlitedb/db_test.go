@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/writ-dev/writ/internal/errs"
 	"github.com/writ-dev/writ/internal/sqlitedb"
 )
 
@@ -198,6 +199,9 @@ func TestAFullStoreNamesItself(t *testing.T) {
 	var full *sqlitedb.Error
 	if !errors.As(err, &full) || full.Kind != sqlitedb.Full || full.Path != db.Path() || !strings.Contains(err.Error(), db.Path()) {
 		t.Fatalf("%v", err)
+	}
+	if m := errs.Metadata(err); errs.ReasonOf(err) != "STORE_UNAVAILABLE" || m["name"] != db.Path() || m["kind"] != "full" {
+		t.Errorf("over the wire: %v %v", errs.ReasonOf(err), m)
 	}
 	limit(10_000)
 	if err := insert(db, t.Context(), "room again"); err != nil {

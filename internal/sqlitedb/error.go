@@ -7,8 +7,13 @@ import (
 	"fmt"
 	"syscall"
 
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"modernc.org/sqlite"
 	sqlite3 "modernc.org/sqlite/lib"
+
+	commonv1 "github.com/writ-dev/writ/gen/go/writ/common/v1"
+	"github.com/writ-dev/writ/internal/errs"
 )
 
 // Kind is what is wrong with a store.
@@ -105,4 +110,28 @@ func kindOf(err error) (Kind, bool) {
 		return IO, true
 	}
 	return "", false
+}
+
+// GRPCStatus is what a client of the service sees: STORE_UNAVAILABLE with the store's path and kind, and no text of
+// SQLite's.
+func (e *Error) GRPCStatus() *status.Status {
+	code, next := codes.FailedPrecondition, ""
+	switch e.Kind {
+	case Full:
+		code, next = codes.ResourceExhausted, "Make room on the disk; nothing was changed."
+	case ReadOnly:
+		next = "Make the file and its folder writable for the service's user."
+	case Newer:
+		next = "Use the release that wrote the store, or restore the backup that lies beside it."
+	case Corrupt:
+		next = "Restore it from a backup: `writ restore`."
+	case Busy:
+		code, next = codes.Unavailable, "Another process holds the store; try again."
+	case Closed:
+		code, next = codes.Unavailable, "The service is stopping; try again."
+	case IO:
+		code, next = codes.Unavailable, "The disk failed or the file can't be opened; the service's log says more."
+	}
+	return errs.Status(errs.New(code, commonv1.ErrorReason_ERROR_REASON_STORE_UNAVAILABLE, e.Path,
+		"the store "+e.Path+" is "+string(e.Kind), next, "kind", string(e.Kind)))
 }
