@@ -1,0 +1,4 @@
+module github.com/writ-dev/writ/examples
+
+go 1.26
+

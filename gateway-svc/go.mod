@@ -1,0 +1,15 @@
+module github.com/writ-dev/writ/gateway-svc
+
+go 1.26
+
+require (
+	github.com/writ-dev/writ/gen/go v0.0.0
+	github.com/writ-dev/writ/clients/go v0.0.0
+	github.com/writ-dev/writ/internal v0.0.0
+)
+
+replace (
+	github.com/writ-dev/writ/gen/go => ../gen/go
+	github.com/writ-dev/writ/clients/go => ../clients/go
+	github.com/writ-dev/writ/internal => ../internal
+)
