@@ -24,3 +24,27 @@ func TestOnlyTheFourReadingClassesHaveNoEffect(t *testing.T) {
 		}
 	}
 }
+
+func TestWordsGoBothWays(t *testing.T) {
+	if got := class.Word(commonv1.SecurityClass_SECURITY_CLASS_PERSISTENT_INSTRUCTION_WRITE); got != "persistent_instruction_write" {
+		t.Error(got)
+	}
+	for number := range commonv1.SecurityClass_name {
+		c := commonv1.SecurityClass(number)
+		got, ok := class.Parse(class.Word(c))
+		if c == commonv1.SecurityClass_SECURITY_CLASS_UNSPECIFIED {
+			if ok || class.Word(c) != "" {
+				t.Error("no class has no word")
+			}
+			continue
+		}
+		if !ok || got != c {
+			t.Errorf("%v became %v", c, got)
+		}
+	}
+	for _, bad := range []string{"", "unspecified", "READ", "Read", "write"} {
+		if _, ok := class.Parse(bad); ok {
+			t.Errorf("%q is no class", bad)
+		}
+	}
+}
