@@ -61,6 +61,14 @@ const (
 	ErrorReason_ERROR_REASON_SHUTTING_DOWN ErrorReason = 13
 	// A cursor is older than what is kept, or of another stream. `{reason: CURSOR_INVALID}`
 	ErrorReason_ERROR_REASON_CURSOR_INVALID ErrorReason = 14
+	// The caller cancelled the RPC. Says nothing about a call that it carried: attach again by its name. `{reason: CANCELLED}`
+	ErrorReason_ERROR_REASON_CANCELLED ErrorReason = 15
+	// The RPC's deadline passed. Says nothing about a call that it carried. `{reason: DEADLINE_EXCEEDED}`
+	ErrorReason_ERROR_REASON_DEADLINE_EXCEEDED ErrorReason = 16
+	// The server has no such method. `{reason: UNIMPLEMENTED, metadata: {name: "/…"}}`
+	ErrorReason_ERROR_REASON_UNIMPLEMENTED ErrorReason = 17
+	// A service that is not Writ's own, on the same server, answered with a status of its own. `{reason: FOREIGN_STATUS}`
+	ErrorReason_ERROR_REASON_FOREIGN_STATUS ErrorReason = 18
 )
 
 // Enum value maps for ErrorReason.
@@ -81,6 +89,10 @@ var (
 		12: "ERROR_REASON_JSON_INVALID",
 		13: "ERROR_REASON_SHUTTING_DOWN",
 		14: "ERROR_REASON_CURSOR_INVALID",
+		15: "ERROR_REASON_CANCELLED",
+		16: "ERROR_REASON_DEADLINE_EXCEEDED",
+		17: "ERROR_REASON_UNIMPLEMENTED",
+		18: "ERROR_REASON_FOREIGN_STATUS",
 	}
 	ErrorReason_value = map[string]int32{
 		"ERROR_REASON_UNSPECIFIED":           0,
@@ -98,6 +110,10 @@ var (
 		"ERROR_REASON_JSON_INVALID":          12,
 		"ERROR_REASON_SHUTTING_DOWN":         13,
 		"ERROR_REASON_CURSOR_INVALID":        14,
+		"ERROR_REASON_CANCELLED":             15,
+		"ERROR_REASON_DEADLINE_EXCEEDED":     16,
+		"ERROR_REASON_UNIMPLEMENTED":         17,
+		"ERROR_REASON_FOREIGN_STATUS":        18,
 	}
 )
 
@@ -132,7 +148,7 @@ var File_writ_common_v1_errors_proto protoreflect.FileDescriptor
 
 const file_writ_common_v1_errors_proto_rawDesc = "" +
 	"\n" +
-	"\x1bwrit/common/v1/errors.proto\x12\x0ewrit.common.v1*\x81\x04\n" +
+	"\x1bwrit/common/v1/errors.proto\x12\x0ewrit.common.v1*\x82\x05\n" +
 	"\vErrorReason\x12\x1c\n" +
 	"\x18ERROR_REASON_UNSPECIFIED\x10\x00\x12\x19\n" +
 	"\x15ERROR_REASON_INTERNAL\x10\x01\x12\x1e\n" +
@@ -149,7 +165,11 @@ const file_writ_common_v1_errors_proto_rawDesc = "" +
 	"\x1dERROR_REASON_PEER_UNAVAILABLE\x10\v\x12\x1d\n" +
 	"\x19ERROR_REASON_JSON_INVALID\x10\f\x12\x1e\n" +
 	"\x1aERROR_REASON_SHUTTING_DOWN\x10\r\x12\x1f\n" +
-	"\x1bERROR_REASON_CURSOR_INVALID\x10\x0eB\xbd\x01\n" +
+	"\x1bERROR_REASON_CURSOR_INVALID\x10\x0e\x12\x1a\n" +
+	"\x16ERROR_REASON_CANCELLED\x10\x0f\x12\"\n" +
+	"\x1eERROR_REASON_DEADLINE_EXCEEDED\x10\x10\x12\x1e\n" +
+	"\x1aERROR_REASON_UNIMPLEMENTED\x10\x11\x12\x1f\n" +
+	"\x1bERROR_REASON_FOREIGN_STATUS\x10\x12B\xbd\x01\n" +
 	"\x1bdev.writ.gen.writ.common.v1B\vErrorsProtoP\x01Z7github.com/writ-dev/writ/gen/go/writ/common/v1;commonv1\xa2\x02\x03WCX\xaa\x02\x0eWrit.Common.V1\xca\x02\x0eWrit\\Common\\V1\xe2\x02\x1aWrit\\Common\\V1\\GPBMetadata\xea\x02\x10Writ::Common::V1b\x06proto3"
 
 var (
