@@ -245,3 +245,35 @@ func TestServerFoldersStayInTheirPlace(t *testing.T) {
 		seen[dir] = name
 	}
 }
+
+// `/`, home folders, $WRIT_HOME and their ancestors are no workspaces, by whatever way one gets there (design, Trust 1).
+func TestForbiddenWorkspaces(t *testing.T) {
+	base := t.TempDir()
+	user := filepath.Join(base, "people", "x")
+	t.Setenv("HOME", user)
+	h, err := home.Open(filepath.Join(user, ".writ"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	good := filepath.Join(user, "project")
+	if err := os.Mkdir(good, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	links := map[string]string{"root": "/", "home": user, "writ": h.Root}
+	for name, to := range links {
+		if err := os.Symlink(to, filepath.Join(good, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, path := range []string{
+		"/", "/root", "/home", user, filepath.Dir(user), base, h.Root, filepath.Join(h.Root, "tokens"), "/tmp/..", "relative", "",
+		filepath.Join(good, "root"), filepath.Join(good, "home"), filepath.Join(good, "writ"), filepath.Join(good, "absent"),
+	} {
+		if reason, forbidden := h.ForbidsWorkspace(path); !forbidden || reason == "" {
+			t.Errorf("%q may be a workspace", path)
+		}
+	}
+	if reason, forbidden := h.ForbidsWorkspace(good); forbidden {
+		t.Errorf("%s: %s", good, reason)
+	}
+}
