@@ -1,0 +1,497 @@
+package sandbox
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) {
+	Main()
+	if role := os.Getenv("WRIT_TEST_ROLE"); role != "" {
+		os.Exit(runRole(role))
+	}
+	if err := SetUndumpable(); err != nil { // as a service does
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	os.Exit(m.Run())
+}
+
+// run starts spec with captured output and waits for its end.
+func run(t *testing.T, spec Spec) (Exit, Enforced, string) {
+	t.Helper()
+	p, out := start(t, spec)
+	exit := wait(t, p)
+	return exit, p.Enforced(), <-out
+}
+
+func start(t *testing.T, spec Spec) (*Process, <-chan string) {
+	t.Helper()
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec.Stdout, spec.Stderr = w, w
+	p, err := Start(t.Context(), spec)
+	w.Close()
+	if err != nil {
+		r.Close()
+		t.Fatalf("Start: %v", err)
+	}
+	t.Cleanup(func() { p.Kill(); <-p.Done() })
+	out := make(chan string, 1)
+	go func() {
+		defer r.Close()
+		b, _ := io.ReadAll(io.LimitReader(r, 1<<20))
+		out <- string(b)
+	}()
+	return p, out
+}
+
+func wait(t *testing.T, p *Process) Exit {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	defer cancel()
+	exit, err := p.Wait(ctx)
+	if err != nil {
+		t.Fatalf("the run did not end: %v", err)
+	}
+	return exit
+}
+
+func shell(t *testing.T, dir, line string) Spec {
+	t.Helper()
+	return Spec{Argv: []string{"sh", "-c", line}, Executable: "/bin/sh", Dir: dir, Env: []string{"PATH=/usr/local/bin:/usr/bin:/bin", "HOME=/tmp"},
+		Profile: ProfileCommand, Binds: []Bind{{Path: dir, Write: true}}, Least: strongest(t), Scope: "test-" + t.Name()}
+}
+
+func strongest(t *testing.T) Level {
+	t.Helper()
+	caps, err := shared.capabilities(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	level, missing := caps.Best(ProfileCommand)
+	if !level.AtLeast(LevelIsolatedSoftCaps) {
+		t.Fatalf("this machine can't run the tests: %+v", missing)
+	}
+	return level
+}
+
+// workspace is a folder owned by whoever runs the test, reachable by its kuid only through the bind.
+func workspace(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// R78, R105: what is stated was read back from the kernel.
+func TestCommandIsIsolatedAndSaysSo(t *testing.T) {
+	dir := workspace(t)
+	spec := shell(t, dir, "cat /proc/self/status; pwd; ls / ; echo made > made")
+	spec.MaxProcesses, spec.MaxMemory = 64, 256<<20
+	exit, e, out := run(t, spec)
+	if exit.Code != 0 || !exit.CleanedUp || len(exit.Survivors) != 0 {
+		t.Fatalf("exit %+v, output %s", exit, out)
+	}
+	for _, want := range []string{"NoNewPrivs:\t1", "Seccomp:\t2", "CapEff:\t0000000000000000", "CapBnd:\t0000000000000000", dir} {
+		if !strings.Contains(out, want) {
+			t.Errorf("inside, %q is missing in\n%s", want, out)
+		}
+	}
+	if e.Level != strongest(t) || !e.NoNewPrivs || e.Seccomp != 2 || strings.Trim(e.CapEff, "0") != "" || e.Network != "netns_empty" || e.Tracking != "pidns" {
+		t.Errorf("enforced %+v", e)
+	}
+	if !contains(e.Writable, dir) || contains(e.Writable, "/") || !contains(e.ReadOnly, "/usr") {
+		t.Errorf("writable %v, read-only %v", e.Writable, e.ReadOnly)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(filepath.Join(dir, "made"), &st); err != nil || int(st.Uid) != os.Geteuid() {
+		t.Errorf("what a command writes belongs to the folder's owner: %v, uid %d", err, st.Uid)
+	}
+	if os.Geteuid() == 0 && e.HostUID < firstKUID {
+		t.Errorf("runs as host uid %d", e.HostUID)
+	}
+	for _, forbidden := range []string{"root", "home", "work"} {
+		for line := range strings.SplitSeq(out, "\n") {
+			if line == forbidden && !strings.HasPrefix(dir, "/"+forbidden) {
+				t.Errorf("/%s is visible inside", forbidden)
+			}
+		}
+	}
+}
+
+func TestExitStatusSignalAndUsageAreReported(t *testing.T) {
+	dir := workspace(t)
+	if exit, _, _ := run(t, shell(t, dir, "exit 7")); exit.Code != 7 || exit.Signal != 0 {
+		t.Errorf("exit %+v", exit)
+	}
+	if exit, _, _ := run(t, shell(t, dir, "kill -9 $$")); exit.Code != -1 || exit.Signal != syscall.SIGKILL || exit.MaxRSS == 0 {
+		t.Errorf("exit %+v", exit)
+	}
+}
+
+// R84, R85: daemons that left the session and ignore TERM are listed and gone.
+func TestSurvivorsAreListedAndGone(t *testing.T) {
+	dir := workspace(t)
+	mark := "writ-survivor-" + strconv.Itoa(os.Getpid())
+	line := `for i in 1 2 3; do (setsid sh -c 'trap "" TERM HUP; exec sleep 7654' ` + mark + ` &) ; done; ` +
+		`until [ "$(cat /proc/[0-9]*/comm | grep -c '^sleep$')" = 3 ]; do sleep 0.01; done; exit 0`
+	exit, _, out := run(t, shell(t, dir, line))
+	if exit.Code != 0 || len(exit.Survivors) != 3 || !exit.CleanedUp {
+		t.Fatalf("exit %+v %s", exit, out)
+	}
+	if s := exit.Survivors[0]; s.Comm != "sleep" || len(s.Argv) != 2 || s.Argv[1] != "7654" {
+		t.Errorf("survivor %+v", s)
+	}
+	if left := hostProcesses("sleep\x007654"); len(left) != 0 {
+		t.Errorf("still alive on the host: %v", left)
+	}
+}
+
+// hostProcesses lists pids whose command line contains the text.
+func hostProcesses(text string) []int {
+	var out []int
+	for _, s := range processes() {
+		line, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", s.PID))
+		if bytes.Contains(line, []byte(text)) {
+			out = append(out, s.PID)
+		}
+	}
+	return out
+}
+
+func TestTerminateGivesGraceThenKills(t *testing.T) {
+	dir := workspace(t)
+	p, out := start(t, shell(t, dir, `trap 'echo bye; exit 3' TERM; echo ready > r; while :; do sleep 0.02; done`))
+	eventually(t, "the command to be ready", func() bool { return exists(filepath.Join(dir, "r")) })
+	p.Terminate(10 * time.Second)
+	if exit := wait(t, p); exit.Code != 3 || !strings.Contains(<-out, "bye") {
+		t.Errorf("exit %+v", exit)
+	}
+	p, _ = start(t, shell(t, dir, `trap '' TERM; echo ready > r2; while :; do sleep 4321; done`))
+	eventually(t, "the command to be ready", func() bool { return exists(filepath.Join(dir, "r2")) })
+	p.Terminate(20 * time.Millisecond)
+	if exit := wait(t, p); exit.Signal != syscall.SIGKILL || !exit.CleanedUp || len(exit.Survivors) == 0 {
+		t.Errorf("exit %+v", exit)
+	}
+}
+
+func exists(path string) bool { _, err := os.Stat(path); return err == nil }
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Fatalf("waited in vain for %s", what)
+}
+
+// Rule 6 of the design: no process outlives its owner.
+func TestOwnerKilledLeavesNothing(t *testing.T) {
+	for _, profile := range []Profile{ProfileCommand, ProfileServer, ProfileHost} {
+		t.Run(string(profile), func(t *testing.T) {
+			dir := workspace(t)
+			mark := fmt.Sprintf("77%d", os.Getpid())
+			owner, lines := reexec(t, "owner", "WRIT_TEST_DIR="+dir, "WRIT_TEST_MARK="+mark, "WRIT_TEST_PROFILE="+string(profile))
+			if got := <-lines; got != "started" {
+				t.Fatalf("owner said %q", got)
+			}
+			eventually(t, "the daemons", func() bool { return len(hostProcesses("sleep\x00"+mark)) >= 2 })
+			if err := owner.Signal(syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, "all processes to be gone", func() bool {
+				return len(hostProcesses("sleep\x00"+mark)) == 0
+			})
+		})
+	}
+}
+
+// reexec runs this test binary in a role of its own and gives its lines.
+func reexec(t *testing.T, role string, env ...string) (*os.Process, <-chan string) {
+	t.Helper()
+	image, err := shared.initImage() // sealed and readable by everybody
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	attr := &os.ProcAttr{Env: append(env, "WRIT_TEST_ROLE="+role, "PATH=/usr/bin:/bin"), Files: []*os.File{nil, w, os.Stderr}, Dir: "/"}
+	if role == "nobody" {
+		attr.Sys = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: 65534, Gid: 65534}}
+	}
+	p, err := os.StartProcess("/proc/self/fd/"+strconv.Itoa(int(image.Fd())), []string{"sandbox.test"}, attr)
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := make(chan string, 100)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		defer close(lines)
+		sc := bufio.NewScanner(r)
+		for sc.Scan() {
+			lines <- sc.Text()
+		}
+	}()
+	t.Cleanup(func() {
+		_ = p.Kill()
+		_, _ = p.Wait()
+		r.Close()
+		<-done
+	})
+	return p, lines
+}
+
+func runRole(role string) int {
+	switch role {
+	case "owner":
+		return roleOwner()
+	case "nobody":
+		return roleNobody()
+	case "abuse":
+		return roleAbuse()
+	case "print":
+		fmt.Println("alive")
+		return 0
+	}
+	return 2
+}
+
+func roleOwner() int {
+	dir, mark, profile := os.Getenv("WRIT_TEST_DIR"), os.Getenv("WRIT_TEST_MARK"), Profile(os.Getenv("WRIT_TEST_PROFILE"))
+	spec := Spec{Argv: []string{"sh", "-c", "(setsid sh -c 'trap \"\" TERM; exec sleep " + mark + "' &); exec sleep " + mark}, Executable: "/bin/sh",
+		Dir: dir, Env: []string{"PATH=/usr/bin:/bin"}, Profile: profile, Scope: "owner-" + mark, Network: NetworkOpen}
+	if profile == ProfileCommand {
+		spec.Binds, spec.Network = []Bind{{Path: dir, Write: true}}, NetworkNone
+	}
+	p, err := Start(context.Background(), spec)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	fmt.Println("started")
+	<-p.Done()
+	return 0
+}
+
+// A killed init of a host run leaves processes; the next start finds them.
+func TestSweepEndsWhatAKilledOwnerLeft(t *testing.T) {
+	dir := workspace(t)
+	mark := fmt.Sprintf("88%d", os.Getpid())
+	spec := shell(t, dir, "(setsid sleep "+mark+" &); exec sleep "+mark)
+	spec.Profile, spec.Least, spec.Network, spec.Binds = ProfileHost, LevelHost, NetworkOpen, nil
+	spec.Scope = "sweep-" + mark
+	p, _ := start(t, spec)
+	if p.Enforced().Level != LevelHost || p.Enforced().Tracking != "subreaper" {
+		t.Errorf("a host run is stated as such: %+v", p.Enforced())
+	}
+	eventually(t, "two processes", func() bool { return len(hostProcesses("sleep\x00"+mark)) == 2 })
+	if err := unix.Kill(p.PID(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if exit := wait(t, p); !exit.InitLost || exit.CleanedUp {
+		t.Errorf("a lost init is not called clean: %+v", exit)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	found, err := Sweep(ctx, "sweep-"+mark)
+	if err != nil || len(found) != 2 || len(hostProcesses("sleep\x00"+mark)) != 0 {
+		t.Errorf("found %+v, %v", found, err)
+	}
+}
+
+// R87, R88: less than asked for is refused, with what is missing.
+func TestLeastUnmetIsRefused(t *testing.T) {
+	dir := workspace(t)
+	spec := shell(t, dir, "echo ran > ran")
+	spec.Profile, spec.Network, spec.Least, spec.Binds = ProfileHost, NetworkOpen, LevelIsolated, nil
+	refused(t, spec, KindUnavailable, "")
+	none := Capabilities{UserNS: Check{Step: "clone", Errno: "EPERM"}}
+	l := &launcher{caps: &none}
+	for _, profile := range []Profile{ProfileCommand, ProfileServer} {
+		_, err := l.mode(t.Context(), Spec{Profile: profile, Least: LevelGuarded})
+		var e *Error
+		if !errors.As(err, &e) || e.Kind != KindUnavailable || e.Missing != "user namespaces" || e.Errno != unix.EPERM {
+			t.Errorf("%s: %v", profile, err)
+		}
+		if _, err := l.mode(t.Context(), Spec{Profile: profile}); err == nil {
+			t.Errorf("%s: host level was given without being asked for", profile)
+		}
+	}
+	if exists(filepath.Join(dir, "ran")) {
+		t.Error("it ran all the same")
+	}
+}
+
+func refused(t *testing.T, spec Spec, kind Kind, path string) *Error {
+	t.Helper()
+	p, err := Start(t.Context(), spec)
+	if err == nil {
+		p.Kill()
+		<-p.Done()
+		t.Fatal("Start succeeded")
+	}
+	var e *Error
+	if !errors.As(err, &e) || e.Kind != kind || path != "" && e.Path != path {
+		t.Fatalf("got %#v, want kind %s for %q", err, kind, path)
+	}
+	return e
+}
+
+// R88: the exact path and the native error, before anything starts.
+func TestUnusableFoldersFailBeforeTheStart(t *testing.T) {
+	dir := workspace(t)
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	spec := shell(t, dir, "true")
+	spec.Dir = filepath.Join(dir, "missing")
+	if e := refused(t, spec, KindPath, spec.Dir); e.Errno != unix.ENOENT || e.ErrnoName() != "ENOENT" {
+		t.Errorf("%v", e)
+	}
+	spec.Dir = file
+	if e := refused(t, spec, KindPath, file); e.Errno != unix.ENOTDIR {
+		t.Errorf("%v", e)
+	}
+	spec.Dir = dir
+	spec.Binds = []Bind{{Path: filepath.Join(dir, "gone"), Write: true}}
+	if e := refused(t, spec, KindPath, spec.Binds[0].Path); e.Errno != unix.ENOENT {
+		t.Errorf("%v", e)
+	}
+	spec = shell(t, dir, "true")
+	spec.Executable = "/bin/no-such-program"
+	if e := refused(t, spec, KindExec, spec.Executable); e.Errno != unix.ENOENT {
+		t.Errorf("%v", e)
+	}
+	if entries, _ := os.ReadDir(dir); len(entries) != 1 {
+		t.Errorf("a stub was left in the user's folder: %v", entries)
+	}
+}
+
+// A folder swapped for a link, or for another folder, is never mounted.
+func TestSwappedWorkspaceIsRefused(t *testing.T) {
+	dir := workspace(t)
+	ws := filepath.Join(dir, "ws")
+	if err := os.Mkdir(ws, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(ws, &st); err != nil {
+		t.Fatal(err)
+	}
+	spec := shell(t, ws, "true")
+	spec.Binds[0].Dev, spec.Binds[0].Ino = st.Dev, st.Ino
+	if exit, _, _ := run(t, spec); exit.Code != 0 {
+		t.Fatalf("the unchanged folder: %+v", exit)
+	}
+	if err := os.Rename(ws, ws+".old"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(ws, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	refused(t, spec, KindIdentity, ws)
+	if err := errors.Join(os.Remove(ws), os.Symlink("/etc", ws)); err != nil {
+		t.Fatal(err)
+	}
+	if e := refused(t, spec, KindPath, ws); e.Errno != unix.ELOOP {
+		t.Errorf("%v", e)
+	}
+}
+
+// Swapped while the launch is under way: it fails or it is the right folder.
+func TestSwapRaceNeverMountsAnother(t *testing.T) {
+	dir := workspace(t)
+	ws, other := filepath.Join(dir, "ws"), filepath.Join(dir, "other")
+	if err := errors.Join(os.Mkdir(ws, 0o700), os.Mkdir(other, 0o700), os.WriteFile(filepath.Join(other, "secret"), []byte("x"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	var st unix.Stat_t
+	if err := unix.Stat(ws, &st); err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	swapped := make(chan struct{})
+	go func() {
+		defer close(swapped)
+		for ctx.Err() == nil {
+			_ = unix.Renameat2(unix.AT_FDCWD, ws, unix.AT_FDCWD, other, unix.RENAME_EXCHANGE)
+		}
+	}()
+	for range 15 {
+		spec := shell(t, "/tmp", "test ! -e "+ws+"/secret")
+		spec.Binds = []Bind{{Path: ws, Write: true, Dev: st.Dev, Ino: st.Ino}}
+		p, err := Start(t.Context(), spec)
+		if err != nil {
+			continue
+		}
+		if exit := wait(t, p); exit.Code != 0 {
+			t.Errorf("another folder was mounted")
+		}
+	}
+	stop()
+	<-swapped
+}
+
+func TestProbeReportsEachMechanism(t *testing.T) {
+	c := Probe(t.Context())
+	text, _ := json.Marshal(c)
+	t.Logf("%s", text)
+	if !c.UserNS.OK || !c.PIDNS.OK || !c.MountNS.OK || !c.NetNS.OK || !c.FreshProc.OK || !c.Loopback.OK || !c.Seccomp.OK {
+		t.Errorf("%s", text)
+	}
+}
+
+// R86: no network by default, kernel-enforced.
+func TestNetworkNoneReachesNoHostPort(t *testing.T) {
+	dir := workspace(t)
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	exit, _, out := run(t, shell(t, dir, "exec 3<>/dev/tcp/127.0.0.1/"+port))
+	if exit.Code == 0 {
+		t.Errorf("connected: %s", out)
+	}
+}
+
+func TestRunningOutOfProcessesHurtsOnlyTheSandbox(t *testing.T) {
+	dir := workspace(t)
+	spec := shell(t, dir, `n=0; while [ $n -lt 60 ]; do sleep 30 & n=$((n+1)); done 2>/dev/null; true`)
+	spec.MaxProcesses = 20
+	exit, e, _ := run(t, spec)
+	if exit.InitLost || !exit.CleanedUp || len(exit.Survivors) > 20 || e.Limits["processes"] == "" {
+		t.Errorf("%d survivors, %+v, %v", len(exit.Survivors), exit, e.Limits)
+	}
+}
