@@ -1,9 +1,10 @@
 module github.com/writ-dev/writ/clients/go
 
-go 1.26
+go 1.26.0
 
-require github.com/writ-dev/writ/gen/go v0.0.0
-
-require pgregory.net/rapid v1.3.0 // indirect
+require (
+	github.com/google/go-cmp v0.7.0
+	pgregory.net/rapid v1.3.0
+)
 
 replace github.com/writ-dev/writ/gen/go => ../../gen/go
