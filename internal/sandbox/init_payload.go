@@ -124,7 +124,12 @@ func (p *pidOne) landlockRules() (int, uint32, error) {
 			readFiles = append(readFiles, b.Target)
 		}
 	}
-	fd, flags, err := landlock.V11.BestEffort().NewRulesetFD(
+	handled := landlock.V11
+	if p.cfg.Mode == modeNamespaces || p.cfg.Network == NetworkOpen {
+		// The network namespace decides; a command may use its own loopback.
+		handled.HandledAccessNet = 0
+	}
+	fd, flags, err := handled.BestEffort().NewRulesetFD(
 		landlock.RODirs(read...).IgnoreIfMissing(),
 		landlock.RWDirs(write...).WithRefer().WithResolveUnix(),
 		landlock.RWFiles(files...),

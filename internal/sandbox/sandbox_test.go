@@ -278,9 +278,8 @@ func runRole(role string) int {
 		return roleNobody()
 	case "abuse":
 		return roleAbuse()
-	case "print":
-		fmt.Println("alive")
-		return 0
+	case "loopback":
+		return roleLoopback()
 	}
 	return 2
 }
@@ -484,6 +483,46 @@ func TestNetworkNoneReachesNoHostPort(t *testing.T) {
 	if exit.Code == 0 {
 		t.Errorf("connected: %s", out)
 	}
+}
+
+// A command's own loopback works, so that test suites run; an open network is the host's.
+func TestLoopbackInsideAndOpenNetworkWork(t *testing.T) {
+	bin, dir := program(t), workspace(t)
+	spec := shell(t, dir, "exec "+bin+"/abuse")
+	spec.Binds, spec.Env = append(spec.Binds, Bind{Path: bin}), append(spec.Env, "WRIT_TEST_ROLE=loopback")
+	if exit, _, out := run(t, spec); exit.Code != 0 {
+		t.Errorf("own loopback: %+v %s", exit, out)
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	spec.Network, spec.Env = NetworkOpen, append(spec.Env, "WRIT_TEST_ADDR="+l.Addr().String())
+	exit, e, out := run(t, spec)
+	if exit.Code != 0 || e.Network != "host" {
+		t.Errorf("open network: %+v %+v %s", exit, e, out)
+	}
+}
+
+func roleLoopback() int {
+	addr := os.Getenv("WRIT_TEST_ADDR")
+	if addr == "" {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			fmt.Println(err)
+			return 1
+		}
+		defer l.Close()
+		addr = l.Addr().String()
+	}
+	c, err := net.Dial("tcp", addr)
+	if err != nil {
+		fmt.Println(err)
+		return 1
+	}
+	c.Close()
+	return 0
 }
 
 func TestRunningOutOfProcessesHurtsOnlyTheSandbox(t *testing.T) {
