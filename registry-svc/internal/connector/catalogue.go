@@ -152,3 +152,6 @@ func hash(l Listing) string {
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
+
+// Hash is over everything that is remembered of the catalogue.
+func (c *Catalogue) Hash() string { return c.hash }

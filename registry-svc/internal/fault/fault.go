@@ -20,6 +20,7 @@ const (
 	ShuttingDown
 	JSONInvalid
 	PeerUnavailable
+	DeadlineExceeded
 	ConnectorExists
 	ConnectorNotFound
 	ConfiguredInFile
