@@ -207,7 +207,8 @@ func (s *sqlite) ListTurns(ctx context.Context, f turn.Filter) (out []turn.Turn,
 
 func (s *sqlite) EndTurn(ctx context.Context, id string, state turn.State, at time.Time) (t turn.Turn, ended bool, err error) {
 	err = s.db.Write(ctx, func(tx *sql.Tx) error {
-		res, err := tx.Exec("UPDATE turns SET state = ?, end_time = ?, cards_pending = 1 WHERE id = ? AND state = 1", state, nanos(at), id)
+		res, err := tx.Exec(`UPDATE turns SET state = ?1, end_time = CASE end_time WHEN 0 THEN ?2 ELSE end_time END, cards_pending = 1
+			WHERE id = ?3 AND (state = 1 OR state = 2 AND ?1 = 3)`, state, nanos(at), id)
 		if err != nil {
 			return err
 		}

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// End ends a turn. One that has ended already stays as it is and is returned. That its cards are to be cancelled is
-// stored with the end, so that it happens also after a crash.
+// End ends a turn. One that has ended already stays as it is and is returned, except that it can still be cancelled: its
+// calls may be running. That its cards are to be cancelled is stored with the end, so that it happens also after a crash.
 func (m *Manager) End(ctx context.Context, id string, state State, why string) (Turn, error) {
 	t, ended, err := m.opts.Store.EndTurn(ctx, id, state, m.opts.Now())
 	if err != nil || !ended {

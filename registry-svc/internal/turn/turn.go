@@ -127,7 +127,8 @@ type Store interface {
 	Tools(ctx context.Context, toolset string) ([]Tool, error)
 	// ListTurns returns turns newest first.
 	ListTurns(ctx context.Context, f Filter) ([]Turn, error)
-	// EndTurn ends an open turn and remembers that its cards are to be cancelled. ended is false where it had ended before.
+	// EndTurn ends an open turn, or cancels one that has ended, and remembers that its cards are to be cancelled. ended is
+	// false where nothing changed.
 	EndTurn(ctx context.Context, id string, state State, at time.Time) (t Turn, ended bool, err error)
 	// CardsCancelled forgets that the turn's cards are to be cancelled.
 	CardsCancelled(ctx context.Context, id string) error
