@@ -22,11 +22,9 @@ type Process struct {
 
 func newProcess(l *launch, proc *os.Process, ctrl *os.File, enforced Enforced) *Process {
 	p := &Process{proc: proc, ctrl: ctrl, enforced: enforced, done: make(chan struct{})}
-	group, slot := l.group, l.slot
 	go func() {
 		p.collect()
-		group.remove()
-		shared.freeSlot(slot)
+		l.free()
 		close(p.done)
 	}()
 	return p

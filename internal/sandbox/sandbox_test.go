@@ -142,6 +142,32 @@ func TestCommandIsIsolatedAndSaysSo(t *testing.T) {
 	}
 }
 
+// Between Prepare and Release nothing runs, and an abandoned payload never does.
+func TestPreparedRunsOnlyWhenReleased(t *testing.T) {
+	dir := workspace(t)
+	p, err := Prepare(t.Context(), shell(t, dir, "echo ran > ran"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Enforced().Level != strongest(t) || p.PID() == 0 {
+		t.Errorf("%+v", p.Enforced())
+	}
+	p.Abandon()
+	if exists(filepath.Join(dir, "ran")) {
+		t.Error("it ran")
+	}
+	if p, err = Prepare(t.Context(), shell(t, dir, "echo ran > ran")); err != nil {
+		t.Fatal(err)
+	}
+	running, err := p.Release()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if exit := wait(t, running); exit.Code != 0 || !exists(filepath.Join(dir, "ran")) {
+		t.Errorf("%+v", exit)
+	}
+}
+
 func TestExitStatusSignalAndUsageAreReported(t *testing.T) {
 	dir := workspace(t)
 	if exit, _, _ := run(t, shell(t, dir, "exit 7")); exit.Code != 7 || exit.Signal != 0 {

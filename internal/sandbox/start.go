@@ -17,6 +17,26 @@ const commandUID = 1000 // what a command under a root service sees as its own i
 // instruction, confined as Enforced says, and was let go. Every failure is an
 // *Error, means that the payload has not run, and is never retried weaker.
 func Start(ctx context.Context, spec Spec) (*Process, error) {
+	p, err := Prepare(ctx, spec)
+	if err != nil {
+		return nil, err
+	}
+	return p.Release()
+}
+
+// Prepared is a payload that stands at its first instruction: everything that
+// can be refused has been, and nothing of it has run. The owner must Release
+// or Abandon it.
+type Prepared struct {
+	launch   *launch
+	proc     *os.Process
+	ctrl     *os.File
+	enforced Enforced
+}
+
+// Prepare is the first half of Start, for an owner that records something
+// between knowing that the payload can run and letting it run.
+func Prepare(ctx context.Context, spec Spec) (*Prepared, error) {
 	if err := spec.check(); err != nil {
 		return nil, err
 	}
@@ -28,11 +48,33 @@ func Start(ctx context.Context, spec Spec) (*Process, error) {
 	p, err := l.run(ctx)
 	l.handed.close()
 	if err != nil {
-		l.group.remove()
-		shared.freeSlot(l.slot)
+		l.free()
 		return nil, err
 	}
 	return p, nil
+}
+
+// Enforced is what is in force around the waiting payload.
+func (p *Prepared) Enforced() Enforced { return p.enforced }
+
+// PID is the host's process id of the sandbox's init.
+func (p *Prepared) PID() int { return p.proc.Pid }
+
+// Release lets the payload run. After an error it has not run and nothing is
+// left.
+func (p *Prepared) Release() (*Process, error) {
+	if err := writeFrame(p.ctrl, ownerFrame{Kind: "release"}); err != nil {
+		p.Abandon()
+		return nil, wrap(KindSetup, "release", "", err)
+	}
+	return newProcess(p.launch, p.proc, p.ctrl, p.enforced), nil
+}
+
+// Abandon ends the payload before it ran, and waits for that.
+func (p *Prepared) Abandon() {
+	p.ctrl.Close()
+	_, _ = p.proc.Wait() // the init ends with its socket
+	p.launch.free()
 }
 
 func (s *Spec) check() error {
@@ -138,7 +180,13 @@ type launch struct {
 	cfg    initConfig
 }
 
-func (l *launch) run(ctx context.Context) (*Process, error) {
+// free gives back what outlives the processes.
+func (l *launch) free() {
+	l.group.remove()
+	l.l.freeSlot(l.slot)
+}
+
+func (l *launch) run(ctx context.Context) (*Prepared, error) {
 	id := rand.Text()
 	if err := l.configure(id); err != nil {
 		return nil, err
@@ -170,7 +218,7 @@ func (l *launch) run(ctx context.Context) (*Process, error) {
 		}
 		return nil, err
 	}
-	return newProcess(l, proc, ctrl, *enforced), nil
+	return &Prepared{launch: l, proc: proc, ctrl: ctrl, enforced: *enforced}, nil
 }
 
 func (l *launch) flags() uintptr {
@@ -245,8 +293,8 @@ func (l *launch) limits(id string) error {
 	return nil
 }
 
-// handshake configures the init, reads what it found in force, and lets the
-// payload go only when that is at least what was asked for.
+// handshake configures the init, reads what it found in force, and accepts it
+// only when that is at least what was asked for.
 func (l *launch) handshake(proc *os.Process, ctrl *os.File) (*Enforced, error) {
 	if err := l.group.add(proc.Pid); err != nil {
 		return nil, err
@@ -270,9 +318,6 @@ func (l *launch) handshake(proc *os.Process, ctrl *os.File) (*Enforced, error) {
 	}
 	if l.mode == modeNamespaces && os.Geteuid() == 0 && f.Enforced.HostUID == 0 {
 		return nil, &Error{Kind: KindSetup, Stage: "read-back", Detail: "the payload would be host uid 0"}
-	}
-	if err := writeFrame(ctrl, ownerFrame{Kind: "release"}); err != nil {
-		return nil, wrap(KindSetup, "release", "", err)
 	}
 	return f.Enforced, nil
 }
