@@ -31,7 +31,7 @@ $(BUF): tools/buf/package.json tools/buf/package-lock.json
 $(PEERS)/.installed: tools/npm/package.json tools/npm/package-lock.json
 	@mkdir -p $(PEERS)
 	cp tools/npm/package.json tools/npm/package-lock.json $(PEERS)/
-	cd $(PEERS) && npm ci --no-audit --no-fund --loglevel=error --ignore-scripts
+	cd $(PEERS) && npm install --no-audit --no-fund --loglevel=error --ignore-scripts --omit=optional
 	@touch $@
 
 .PHONY: tools
@@ -50,7 +50,7 @@ gen-check: $(BUF) ## fail when the generated clients are not those of the contra
 
 .PHONY: proto-image
 proto-image: $(BUF) ## record the contracts that the next change is compared with
-	$(BUF) build proto --exclude-source-info --exclude-imports -o proto/image.binpb
+	$(BUF) build proto --path proto/writ --exclude-source-info -o proto/image.binpb
 
 .PHONY: lint
 lint: $(BUF) ## lint and format of contracts and Go; breaking changes are advisory until the first tag

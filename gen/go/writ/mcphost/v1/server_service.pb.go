@@ -713,7 +713,9 @@ type Session struct {
 	// The protocol revision in use.
 	ProtocolVersion string `protobuf:"bytes,9,opt,name=protocol_version,json=protocolVersion,proto3" json:"protocol_version,omitempty"`
 	// What is in force around it.
-	Enforcement   *v1.Enforcement `protobuf:"bytes,10,opt,name=enforcement,proto3" json:"enforcement,omitempty"`
+	Enforcement *v1.Enforcement `protobuf:"bytes,10,opt,name=enforcement,proto3" json:"enforcement,omitempty"`
+	// Its namespace. A service that acts on behalf of somebody, and an operator, see their own namespace only.
+	Namespace     string `protobuf:"bytes,11,opt,name=namespace,proto3" json:"namespace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -816,6 +818,13 @@ func (x *Session) GetEnforcement() *v1.Enforcement {
 		return x.Enforcement
 	}
 	return nil
+}
+
+func (x *Session) GetNamespace() string {
+	if x != nil {
+		return x.Namespace
+	}
+	return ""
 }
 
 // StopServerRequest names a server.
@@ -1083,7 +1092,7 @@ const file_writ_mcphost_v1_server_service_proto_rawDesc = "" +
 	"definition\"\x15\n" +
 	"\x13ListSessionsRequest\"L\n" +
 	"\x14ListSessionsResponse\x124\n" +
-	"\bsessions\x18\x01 \x03(\v2\x18.writ.mcphost.v1.SessionR\bsessions\"\xf7\x02\n" +
+	"\bsessions\x18\x01 \x03(\v2\x18.writ.mcphost.v1.SessionR\bsessions\"\x95\x03\n" +
 	"\aSession\x12\x16\n" +
 	"\x06server\x18\x01 \x01(\tR\x06server\x12\x14\n" +
 	"\x05state\x18\x02 \x01(\tR\x05state\x12\x10\n" +
@@ -1096,7 +1105,8 @@ const file_writ_mcphost_v1_server_service_proto_rawDesc = "" +
 	"\buse_time\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\auseTime\x12)\n" +
 	"\x10protocol_version\x18\t \x01(\tR\x0fprotocolVersion\x12=\n" +
 	"\venforcement\x18\n" +
-	" \x01(\v2\x1b.writ.common.v1.EnforcementR\venforcement\"N\n" +
+	" \x01(\v2\x1b.writ.common.v1.EnforcementR\venforcement\x12\x1c\n" +
+	"\tnamespace\x18\v \x01(\tR\tnamespace\"N\n" +
 	"\x11StopServerRequest\x12\x1b\n" +
 	"\x04name\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\x04name\x12\x1c\n" +
 	"\tnamespace\x18\x02 \x01(\tR\tnamespace\"\x14\n" +

@@ -632,9 +632,11 @@ func (x *OpenTurnResponse) GetTurn() *Turn {
 type GetTurnRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "t_…".
-	Turn          string `protobuf:"bytes,1,opt,name=turn,proto3" json:"turn,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Turn string `protobuf:"bytes,1,opt,name=turn,proto3" json:"turn,omitempty"`
+	// True: the answer carries no definitions. They are also left out where they don't fit into one message (3 MiB).
+	OmitDefinitions bool `protobuf:"varint,2,opt,name=omit_definitions,json=omitDefinitions,proto3" json:"omit_definitions,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *GetTurnRequest) Reset() {
@@ -672,6 +674,13 @@ func (x *GetTurnRequest) GetTurn() string {
 		return x.Turn
 	}
 	return ""
+}
+
+func (x *GetTurnRequest) GetOmitDefinitions() bool {
+	if x != nil {
+		return x.OmitDefinitions
+	}
+	return false
 }
 
 // GetTurnResponse holds it.
@@ -1320,9 +1329,10 @@ const file_writ_registry_v1_turn_service_proto_rawDesc = "" +
 	"request_id\x18\b \x01(\tB\b\xbaH\x05r\x03\x18\x80\x01R\trequestId\x12)\n" +
 	"\x10omit_definitions\x18\t \x01(\bR\x0fomitDefinitions\">\n" +
 	"\x10OpenTurnResponse\x12*\n" +
-	"\x04turn\x18\x01 \x01(\v2\x16.writ.registry.v1.TurnR\x04turn\"-\n" +
+	"\x04turn\x18\x01 \x01(\v2\x16.writ.registry.v1.TurnR\x04turn\"X\n" +
 	"\x0eGetTurnRequest\x12\x1b\n" +
-	"\x04turn\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\x04turn\"=\n" +
+	"\x04turn\x18\x01 \x01(\tB\a\xbaH\x04r\x02\x10\x01R\x04turn\x12)\n" +
+	"\x10omit_definitions\x18\x02 \x01(\bR\x0fomitDefinitions\"=\n" +
 	"\x0fGetTurnResponse\x12*\n" +
 	"\x04turn\x18\x01 \x01(\v2\x16.writ.registry.v1.TurnR\x04turn\"\xae\x01\n" +
 	"\x10ListTurnsRequest\x12$\n" +
