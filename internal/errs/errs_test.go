@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/descriptorpb"
 
+	commonv1 "github.com/writ-dev/writ/gen/go/writ/common/v1"
 	"github.com/writ-dev/writ/internal/errs"
 )
 
@@ -156,5 +157,18 @@ func TestForeignTextIsBoundedAndValid(t *testing.T) {
 	name := errs.Metadata(err)[errs.KeyName]
 	if len(name) > 2100 || !utf8.ValidString(name) {
 		t.Errorf("%d bytes, valid %v", len(name), utf8.ValidString(name))
+	}
+}
+
+// What the kit answers by itself is in the contract as well.
+func TestTheKitsOwnReasonsAreInTheContract(t *testing.T) {
+	for _, err := range []error{
+		errors.New("x"), context.Canceled, context.DeadlineExceeded, status.Error(codes.Unavailable, "x"),
+		status.Error(codes.NotFound, "x"), status.Error(codes.Unimplemented, "x"), status.Error(codes.ResourceExhausted, "larger than max"),
+	} {
+		reason := errs.ReasonOf(errs.Status(err).Err())
+		if _, ok := commonv1.ErrorReason_value["ERROR_REASON_"+reason]; !ok {
+			t.Errorf("%v is answered with %q, which the contract does not have", err, reason)
+		}
 	}
 }
