@@ -3,16 +3,13 @@
 package builtin
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-
 	commonv1 "github.com/writ-dev/writ/gen/go/writ/common/v1"
 	"github.com/writ-dev/writ/internal/command"
 	"github.com/writ-dev/writ/internal/fingerprint"
 )
 
 // Provider is the provider of every builtin tool.
-const Provider = "builtin"
+const Provider = command.Provider
 
 // Tool is a builtin tool.
 type Tool struct {
@@ -100,9 +97,6 @@ func Manifest() ([]Tool, error) {
 	return out, nil
 }
 
-// Digest is the provider digest of the builtins that exec runs. It covers the definition that the executor was built
-// with, so that exec computes it from the same bytes and another release's contract is another provider.
-func Digest() string {
-	sum := sha256.Sum256([]byte("writ.builtin/1\n" + command.Definition))
-	return hex.EncodeToString(sum[:])
-}
+// Digest is the provider digest of the builtins that exec runs, as exec computes it too: another release's contract is
+// another provider.
+func Digest() string { return command.ProviderDigest() }

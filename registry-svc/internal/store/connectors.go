@@ -126,7 +126,7 @@ func (s *sqlite) SaveListing(ctx context.Context, key connector.Key, c *connecto
 
 // insertDefinition stores the bytes once; they are named by their own hash, so what is there is the same.
 func insertDefinition(tx *sql.Tx, wire, semantic string, definition []byte) error {
-	_, err := tx.Exec("INSERT OR IGNORE INTO definitions (wire, semantic, bytes) VALUES (?, ?, ?)", wire, semantic, definition)
+	_, err := tx.Exec("INSERT INTO definitions (wire, semantic, bytes) VALUES (?, ?, ?) ON CONFLICT (wire) DO NOTHING", wire, semantic, definition)
 	return err
 }
 
