@@ -321,7 +321,7 @@ func TestACredentialLimitsItsTurns(t *testing.T) {
 		{limited, &registryv1.OpenTurnRequest{Agent: "other-bot"}, "AGENT_NOT_ALLOWED"},
 		{limited, &registryv1.OpenTurnRequest{Mode: commonv1.Mode_MODE_AUTO}, "MODE_NOT_ALLOWED"},
 		{limited, &registryv1.OpenTurnRequest{Mode: commonv1.Mode_MODE_BYPASS}, "MODE_NOT_ALLOWED"},
-		{limited, &registryv1.OpenTurnRequest{Mode: 77}, "MODE_NOT_ALLOWED"},
+		{limited, &registryv1.OpenTurnRequest{Mode: 77}, "FIELD_INVALID"},
 		{limited, &registryv1.OpenTurnRequest{Workspace: "/"}, "WORKSPACE_FORBIDDEN"},
 		{limited, &registryv1.OpenTurnRequest{Workspace: home}, "WORKSPACE_FORBIDDEN"},
 		{limited, &registryv1.OpenTurnRequest{Workspace: filepath.Join(home, "tokens")}, "WORKSPACE_FORBIDDEN"},

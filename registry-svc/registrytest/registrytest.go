@@ -1,29 +1,27 @@
 // Package registrytest runs registry-svc inside a test, as net/http/httptest runs a web server: with its access rules,
-// over gRPC in memory.
+// over the channel that services in one process use.
 package registrytest
 
 import (
 	"context"
-	"net"
-	"strings"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
 
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-	"google.golang.org/grpc/test/bufconn"
 
 	commonv1 "github.com/writ-dev/writ/gen/go/writ/common/v1"
 	"github.com/writ-dev/writ/internal/auth"
+	"github.com/writ-dev/writ/internal/inproc"
+	"github.com/writ-dev/writ/internal/server"
 	registry "github.com/writ-dev/writ/registry-svc"
 )
 
 // Server is a running registry.
 type Server struct {
 	Registry *registry.Server
-	tb       testing.TB
-	listener *bufconn.Listener
+	channel  *inproc.Channel
 	mu       sync.Mutex
 	tokens   map[string]auth.Credential
 	stop     func()
@@ -38,20 +36,20 @@ func Start(tb testing.TB, cfg registry.Config, opts ...registry.Option) *Server 
 		cancel()
 		tb.Fatal(err)
 	}
-	s := &Server{Registry: reg, tb: tb, listener: bufconn.Listen(1 << 20), tokens: map[string]auth.Credential{}}
-	gate, err := auth.NewGate(auth.GateOptions{Authenticator: s})
+	s := &Server{Registry: reg, tokens: map[string]auth.Credential{}}
+	s.channel, err = inproc.New(inproc.Options{Options: server.Options{Authenticator: s, Logger: slog.New(slog.DiscardHandler)}})
 	if err != nil {
 		cancel()
 		tb.Fatal(err)
 	}
-	srv := grpc.NewServer(grpc.UnaryInterceptor(gate.UnaryServerInterceptor()), grpc.StreamInterceptor(gate.StreamServerInterceptor()))
-	reg.Register(srv)
+	reg.Register(s.channel)
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = srv.Serve(s.listener) })
 	wg.Go(func() { _ = reg.Run(ctx) })
 	s.stop = sync.OnceFunc(func() {
+		bounded, done := context.WithTimeout(context.Background(), 5*time.Second)
+		defer done()
+		s.channel.Close(bounded)
 		cancel()
-		srv.Stop()
 		wg.Wait()
 		if err := reg.Close(context.Background()); err != nil {
 			tb.Error(err)
@@ -95,27 +93,15 @@ func (s *Server) Operator(name string) grpc.ClientConnInterface {
 }
 
 // Service is a connection of one of the other services.
-func (s *Server) Service(name string) grpc.ClientConnInterface {
-	return s.As(auth.ServiceCredential(name))
-}
+func (s *Server) Service(name string) grpc.ClientConnInterface { return s.channel.As(name) }
 
 // As is a connection with a credential of the test's own, for this project's tests.
 func (s *Server) As(cred auth.Credential) grpc.ClientConnInterface {
-	s.tb.Helper()
-	token := strings.ReplaceAll(cred.ID+"|"+cred.Namespace, " ", "_")
+	token := cred.ID + "@" + cred.Namespace
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.tokens[token] = cred
-	s.mu.Unlock()
-	conn, err := grpc.NewClient("passthrough:///registry",
-		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return s.listener.DialContext(ctx) }),
-		grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithPerRPCCredentials(auth.Token(token, false)),
-		grpc.WithUnaryInterceptor(auth.UnaryClientInterceptor()), grpc.WithStreamInterceptor(auth.StreamClientInterceptor()))
-	if err != nil {
-		s.tb.Fatal(err)
-	}
-	s.tb.Cleanup(func() { _ = conn.Close() })
-	return conn
+	return s.channel.WithToken(token)
 }
 
 // Eventually polls a condition until it holds, and fails the test when it does not within ten seconds.
