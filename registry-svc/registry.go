@@ -268,3 +268,14 @@ func (s *Server) Close(ctx context.Context) error {
 	})
 	return s.closeErr
 }
+
+// LimitValues are the bounds in force by their names in docs/limits.md, for GetServerInfo.
+func (s *Server) LimitValues() map[string]int64 {
+	l := s.cfg.Limits
+	return map[string]int64{
+		"open_turns_max": int64(l.OpenTurns), "tools_per_turn_max": int64(l.ToolsPerTurn), "turn_definitions_max_bytes": l.DefinitionBytes,
+		"turn_inline_definitions_max_bytes": l.InlineDefinitions, "connectors_max": int64(l.Connectors),
+		"tool_definition_max_bytes": connector.MaxDefinition, "tool_name_max_bytes": connector.MaxToolName, "mcp_json_max_bytes": mcpjson.MaxBytes,
+		"discover_timeout_ms": s.cfg.DiscoverTimeout.Milliseconds(), "turn_idle_ms": s.cfg.TurnIdle.Milliseconds(),
+	}
+}
