@@ -1,6 +1,6 @@
 module github.com/writ-dev/writ/exec-svc
 
-go 1.26
+go 1.26.0
 
 require (
 	github.com/writ-dev/writ/gen/go v0.0.0
