@@ -117,8 +117,11 @@ func (s *connectorService) TestConnector(ctx context.Context, req *registryv1.Te
 	if err != nil {
 		return nil, answer(err)
 	}
-	if failure != nil && v.State != connector.NeedsAuthentication {
-		v.State, v.Problem = connector.Failed, failure.Error()
+	if failure != nil {
+		v.Problem = failure.Error()
+		if v.State != connector.NeedsAuthentication && v.State != connector.Disabled {
+			v.State = connector.Failed
+		}
 	}
 	if found != nil {
 		out.Isolation = found.Isolation
@@ -155,7 +158,16 @@ func (s *connectorService) ValidateConfiguration(ctx context.Context, req *regis
 	if path == "" {
 		path = "mcp.json"
 	}
-	file := mcpjson.Read(visible(path), req.GetContent(), s.cfg.Variables)
+	return validated(mcpjson.Read(visible(path), req.GetContent(), s.cfg.Variables)), nil
+}
+
+// CheckFile reads an mcp.json as New does and says what it would register and everything that is wrong with it, for a
+// check without a running server. A file that is not there has neither. variables are Config.Variables.
+func CheckFile(path string, variables map[string]map[string]string) *registryv1.ValidateConfigurationResponse {
+	return validated(mcpjson.Load(path, variables))
+}
+
+func validated(file mcpjson.File) *registryv1.ValidateConfigurationResponse {
 	out := &registryv1.ValidateConfigurationResponse{}
 	for _, e := range file.Entries {
 		if len(e.Problems) > 0 {
@@ -163,10 +175,10 @@ func (s *connectorService) ValidateConfiguration(ctx context.Context, req *regis
 		}
 		out.Connectors = append(out.Connectors, connectorProto(connector.View{Connector: connector.Connector{
 			Key: connector.Key{Name: e.Name}, Spec: e.Spec, Enabled: e.Enabled, Place: e.Place,
-		}}, true))
+		}, State: connector.Unknown}, true))
 	}
 	for _, p := range file.Problems {
 		out.Problems = append(out.Problems, visible(p.String()))
 	}
-	return out, nil
+	return out
 }

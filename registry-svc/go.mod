@@ -7,6 +7,7 @@ require (
 	github.com/writ-dev/writ/gen/go v0.0.0
 	github.com/writ-dev/writ/internal v0.0.0
 	go.opentelemetry.io/otel/trace v1.47.0
+	go.uber.org/goleak v1.3.0
 	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c
 	google.golang.org/grpc v1.85.0
 	google.golang.org/protobuf v1.36.12

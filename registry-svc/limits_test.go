@@ -38,6 +38,10 @@ func TestLimitsAreNamed(t *testing.T) {
 	if res, err := b.resolve(t, big.GetId(), "mcp.c.big"); err != nil || len(res.GetTool().GetTool().GetDefinition()) < 9000 {
 		t.Errorf("%v", err)
 	}
+	got, err := b.turns(b.Caller("ada")).GetTurn(t.Context(), &registryv1.GetTurnRequest{Turn: big.GetId()})
+	if err != nil || len(got.GetTurn().GetTools()) != 1 || len(got.GetTurn().GetTools()[0].GetTool().GetDefinition()) != 0 {
+		t.Errorf("%v %v", got, err)
+	}
 	b.open(t, &registryv1.OpenTurnRequest{Tools: []string{"run_command"}})
 	_, err = b.turns(b.Caller("ada")).OpenTurn(t.Context(), &registryv1.OpenTurnRequest{Tools: []string{"run_command"}})
 	if m := refused(t, err, "TOO_MANY_TURNS"); m["limit_name"] != "open_turns_max" || m["limit"] != "3" {

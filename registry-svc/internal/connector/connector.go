@@ -76,7 +76,8 @@ type State int
 
 // The states.
 const (
-	Disabled State = iota
+	Unknown State = iota // not looked at
+	Disabled
 	Ready
 	Connected
 	Failed

@@ -5,6 +5,9 @@ import (
 	"time"
 )
 
+// cardsTimeout bounds one question to the cards: a turn's end does not hang on it.
+const cardsTimeout = 5 * time.Second
+
 // End ends a turn. One that has ended already stays as it is and is returned, except that it can still be cancelled: its
 // calls may be running. That its cards are to be cancelled is stored with the end, so that it happens also after a crash.
 func (m *Manager) End(ctx context.Context, id string, state State, why string) (Turn, error) {
@@ -23,6 +26,8 @@ func (m *Manager) End(ctx context.Context, id string, state State, why string) (
 
 // cancelCards is tried again by Sweep where it fails: the turn has ended, so no card of it can lead to a call meanwhile.
 func (m *Manager) cancelCards(ctx context.Context, t Turn, why string) {
+	ctx, cancel := context.WithTimeout(ctx, cardsTimeout)
+	defer cancel()
 	if m.opts.Cards != nil {
 		if err := m.opts.Cards.Cancel(ctx, t, why); err != nil {
 			m.opts.Log.Warn("registry.cards_not_cancelled", "turn", t.ID, "error", err)
@@ -99,7 +104,9 @@ func (m *Manager) endIdle(ctx context.Context) error {
 // endIfUnasked ends an idle turn, unless somebody is being asked for it: cards never time out (R49).
 func (m *Manager) endIfUnasked(ctx context.Context, t Turn) error {
 	if m.opts.Cards != nil {
-		open, err := m.opts.Cards.AnyOpen(ctx, t)
+		bounded, cancel := context.WithTimeout(ctx, cardsTimeout)
+		defer cancel()
+		open, err := m.opts.Cards.AnyOpen(bounded, t)
 		if err != nil || open {
 			return err
 		}

@@ -70,6 +70,10 @@ func (f *freezer) server(name string, got found) {
 		f.leave(got.provider, got.err)
 		return
 	}
+	if got.catalogue.Digest == "" {
+		f.leave(got.provider, fault.New(fault.PeerUnavailable, name, "mcp-host did not say what it starts for "+name, "See `writ connector test "+name+"`."))
+		return
+	}
 	for _, r := range got.catalogue.Rejected {
 		f.leave(got.provider, r)
 	}

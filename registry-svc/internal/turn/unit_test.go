@@ -16,7 +16,7 @@ import (
 func TestAnAliasCollisionLeavesTheLaterOneOut(t *testing.T) {
 	f := newFreezer(allowlist{}, Limits{Tools: 10, Definitions: 1000}, func(_, tool string) string { return tool })
 	for _, server := range []string{"a", "b"} {
-		f.server(server, found{provider: "mcp." + server, catalogue: &connector.Catalogue{Tools: []connector.Tool{{Name: "same"}, {Name: server}}}})
+		f.server(server, found{provider: "mcp." + server, catalogue: &connector.Catalogue{Digest: "d", Tools: []connector.Tool{{Name: "same"}, {Name: server}}}})
 	}
 	var got []string
 	for _, tool := range f.tools {
