@@ -259,7 +259,9 @@ func TestTestingAConnectorSaysWhatItFound(t *testing.T) {
 	b.host.failing["linear"] = errs.New(codes.FailedPrecondition, mcphostv1.ErrorReason_ERROR_REASON_NEEDS_AUTHENTICATION, "linear", "it wants a sign-in", "Sign in.")
 	b.add(t, "fs", "dead", "linear")
 	b.host.do(func() {
-		b.host.sessions = []*mcphostv1.Session{{Server: "fs", State: "ready"}, {Server: "dead", State: "closing"}}
+		b.host.sessions = []*mcphostv1.Session{
+			{Server: "fs", Namespace: "default", State: "ready"}, {Server: "dead", Namespace: "default", State: "closing"}, {Server: "linear", Namespace: "other", State: "ready"},
+		}
 	})
 	test := func(name string) *registryv1.TestConnectorResponse {
 		t.Helper()

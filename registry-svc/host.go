@@ -79,15 +79,15 @@ func (h *host) Discover(ctx context.Context, key connector.Key, refresh bool, fo
 	return l, nil
 }
 
-func (h *host) Open(ctx context.Context, namespace string) (map[string]bool, error) {
+func (h *host) Open(ctx context.Context) (map[connector.Key]bool, error) {
 	res, err := h.client.ListSessions(ctx, &mcphostv1.ListSessionsRequest{})
 	if err != nil {
 		return nil, hostError(err)
 	}
-	open := map[string]bool{}
+	open := map[connector.Key]bool{}
 	for _, s := range res.GetSessions() {
 		if s.GetState() != "closing" {
-			open[s.GetServer()] = true
+			open[connector.Key{Namespace: s.GetNamespace(), Name: s.GetServer()}] = true
 		}
 	}
 	return open, nil

@@ -260,6 +260,10 @@ func TestARestartKeepsTurns(t *testing.T) {
 	if err != nil || !proto.Equal(res.GetTurn(), turn) {
 		t.Errorf("%v\n%v\n%v", err, res.GetTurn(), turn)
 	}
+	if bare, err := b.turns(b.Caller("ada")).GetTurn(t.Context(), &registryv1.GetTurnRequest{Turn: turn.GetId(), OmitDefinitions: true}); err != nil ||
+		len(bare.GetTurn().GetTools()) != 2 || len(bare.GetTurn().GetTools()[1].GetTool().GetDefinition()) != 0 {
+		t.Errorf("%v %v", bare, err)
+	}
 	if len(turn.GetProblems()) != 1 || turn.GetWorkspace().GetInode() == 0 {
 		t.Errorf("%v", turn)
 	}

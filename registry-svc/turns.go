@@ -112,7 +112,8 @@ func (s *turnService) GetTurn(ctx context.Context, req *registryv1.GetTurnReques
 	for _, tool := range tools {
 		size += int64(len(tool.Definition))
 	}
-	return &registryv1.GetTurnResponse{Turn: withTools(t, tools, size <= s.cfg.Limits.InlineDefinitions)}, nil
+	definitions := !req.GetOmitDefinitions() && size <= s.cfg.Limits.InlineDefinitions
+	return &registryv1.GetTurnResponse{Turn: withTools(t, tools, definitions)}, nil
 }
 
 func (s *turnService) readable(ctx context.Context, name string) (turn.Turn, error) {

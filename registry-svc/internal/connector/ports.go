@@ -15,8 +15,8 @@ type Host interface {
 	Remove(ctx context.Context, key Key) error
 	// Discover lists the tools, for a session that works in workspace.
 	Discover(ctx context.Context, key Key, refresh bool, workspace string) (Listing, error)
-	// Open says which servers of the namespace have an open session.
-	Open(ctx context.Context, namespace string) (map[string]bool, error)
+	// Open says which servers have an open session.
+	Open(ctx context.Context) (map[Key]bool, error)
 	// Logs returns the last lines of a server's standard error, and how many lines of its output were no protocol.
 	Logs(ctx context.Context, key Key, lines int32) (last []string, noise int64, err error)
 }

@@ -264,7 +264,7 @@ func (r *Registry) update(key Key, change func(*entry)) {
 
 // Get returns one connector with what is known of it.
 func (r *Registry) Get(ctx context.Context, key Key) (View, error) {
-	open := r.open(ctx, key.Namespace)
+	open := r.open(ctx)
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	e := r.entries[key]
@@ -276,7 +276,7 @@ func (r *Registry) Get(ctx context.Context, key Key) (View, error) {
 
 // List returns the connectors of a namespace by name; namespace "" is every one.
 func (r *Registry) List(ctx context.Context, namespace string) []View {
-	open := r.open(ctx, namespace)
+	open := r.open(ctx)
 	r.mu.RLock()
 	defer r.mu.RUnlock()
 	var out []View
@@ -292,20 +292,20 @@ func (r *Registry) List(ctx context.Context, namespace string) []View {
 }
 
 // open asks the host for its sessions. A host that does not answer leaves the state at "ready".
-func (r *Registry) open(ctx context.Context, namespace string) map[string]bool {
+func (r *Registry) open(ctx context.Context) map[Key]bool {
 	if r.opts.Host == nil {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	open, err := r.opts.Host.Open(ctx, namespace)
+	open, err := r.opts.Host.Open(ctx)
 	if err != nil {
 		return nil
 	}
 	return open
 }
 
-func (e *entry) view(open map[string]bool) View {
+func (e *entry) view(open map[Key]bool) View {
 	v := View{Connector: e.con, Digest: e.digest, ServerVersion: e.summary.ServerVersion, ToolCount: e.summary.Tools}
 	v.Spec = e.con.Spec.Clone()
 	for _, p := range []string{e.con.Broken, e.applyProblem, e.listProblem} {
@@ -322,7 +322,7 @@ func (e *entry) view(open map[string]bool) View {
 		v.State = NeedsAuthentication
 	case v.Problem != "":
 		v.State = Failed
-	case open[e.con.Name]:
+	case open[e.con.Key]:
 		v.State = Connected
 	default:
 		v.State = Ready

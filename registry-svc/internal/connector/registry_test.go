@@ -55,7 +55,7 @@ func (h *host) Discover(context.Context, connector.Key, bool, string) (connector
 	return connector.Listing{Digest: "d", Tools: []connector.Listed{{Name: "t", Definition: []byte("{}")}}}, nil
 }
 
-func (h *host) Open(context.Context, string) (map[string]bool, error) { return nil, nil }
+func (h *host) Open(context.Context) (map[connector.Key]bool, error) { return nil, nil }
 
 func (h *host) Logs(context.Context, connector.Key, int32) ([]string, int64, error) {
 	return nil, 0, nil
