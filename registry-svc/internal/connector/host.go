@@ -29,6 +29,7 @@ func (r *Registry) push(ctx context.Context, key Key) error {
 	case e.turn <- struct{}{}:
 		defer func() { <-e.turn }()
 	case <-ctx.Done():
+		r.nudge() // the caller gave up; Run does it
 		return ctx.Err()
 	}
 	r.mu.RLock()

@@ -60,7 +60,18 @@ func (m *Manager) Flush(ctx context.Context) error {
 	if len(used) == 0 {
 		return nil
 	}
-	return m.opts.Store.Touch(ctx, used)
+	err := m.opts.Store.Touch(ctx, used)
+	if err == nil {
+		return nil
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for id, at := range used {
+		if m.used[id].Before(at) {
+			m.used[id] = at
+		}
+	}
+	return err
 }
 
 // sweepPage is how many turns are looked at in one query.
