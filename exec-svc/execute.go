@@ -35,24 +35,38 @@ func (s *Server) conduct(ctx context.Context, e *execution) {
 	verifyCtx, span := telemetry.Start(ctx, s.tracer, telemetry.SpanVerify)
 	c, err := s.verify(verifyCtx, e)
 	telemetry.End(span, err)
-	if err != nil {
-		s.refuse(ctx, e, err)
-		return
+	if err == nil {
+		err = s.admit(e)
 	}
-	switch s.runs.add(e) {
-	case alreadyRunning:
-		s.refuse(ctx, e, claimTaken(e.key().call, "", "it is running here"))
-		return
-	case tooMany:
-		s.refuse(ctx, e, errs.Limit(commonv1.ErrorReason_ERROR_REASON_LIMIT_EXCEEDED, "exec_runs_max",
-			int64(s.limits.RunsMax), int64(s.limits.RunsMax)+1, "try again when a run has ended"))
+	if err != nil {
+		e.finish(s.refuse(ctx, e, err))
 		return
 	}
 	if telemetry.TraceID(ctx) == "" {
 		ctx = telemetry.WithTraceparent(ctx, e.claims.Trace, "")
 	}
-	ran := s.runCall(ctx, e, c)
-	s.runs.end(e, ran)
+	o, err := s.runCall(ctx, e, c)
+	s.runs.end(e) // before anybody hears of the end, so that a call after it finds it ended
+	e.finish(o, err)
+}
+
+func (e *execution) finish(o *commonv1.Outcome, err error) {
+	if err != nil {
+		e.log.End(nil, err)
+		return
+	}
+	e.log.End(o, nil)
+}
+
+func (s *Server) admit(e *execution) error {
+	switch s.runs.add(e) {
+	case alreadyRunning:
+		return claimTaken(e.key().call, "", "it is running here")
+	case tooMany:
+		return errs.Limit(commonv1.ErrorReason_ERROR_REASON_LIMIT_EXCEEDED, "exec_runs_max",
+			int64(s.limits.RunsMax), int64(s.limits.RunsMax)+1, "try again when a run has ended")
+	}
+	return nil
 }
 
 // verify checks the writ and compares everything that it says with what is
@@ -89,9 +103,8 @@ func (s *Server) verify(ctx context.Context, e *execution) (command.Command, err
 	return c, nil
 }
 
-// runCall prepares, claims, runs and seals. It reports whether the call was
-// claimed.
-func (s *Server) runCall(ctx context.Context, e *execution, c command.Command) bool {
+// runCall prepares, claims, runs and seals.
+func (s *Server) runCall(ctx context.Context, e *execution, c command.Command) (*commonv1.Outcome, error) {
 	ctx, span := telemetry.Start(ctx, s.tracer, telemetry.SpanRun, telemetry.Call.String(e.key().call), telemetry.Tool.String(command.ToolName),
 		telemetry.WritID.String(e.claims.ID), telemetry.GenAIOperationName.String(telemetry.OperationExecuteTool), telemetry.GenAIToolName.String(command.ToolName))
 	defer span.End()
@@ -103,23 +116,21 @@ func (s *Server) runCall(ctx context.Context, e *execution, c command.Command) b
 	defer out.Close()
 	prepared, err := s.prepare(ctx, e, c, out)
 	if err != nil {
-		s.refuse(ctx, e, err)
-		return false
+		return s.refuse(ctx, e, err)
 	}
 	claim, err := s.claim(ctx, e)
 	if err != nil {
 		prepared.Abandon()
-		s.refuse(ctx, e, err)
-		return false
+		return s.refuse(ctx, e, err)
 	}
+	e.claimed = true
 	enforced := enforcementOf(prepared.Enforced(), prepared.PID())
 	span.SetAttributes(telemetry.Isolation.String(string(prepared.Enforced().Level)), telemetry.Network.String(prepared.Enforced().Network))
 	begin := s.now()
 	process, err := prepared.Release()
 	if err != nil {
 		o := outcomeOf(commonv1.OutcomeState_OUTCOME_STATE_TOOL_ERROR, refusal(err))
-		s.seal(ctx, e, o, claim)
-		return true
+		return s.seal(ctx, e, o, claim)
 	}
 	e.log.Append(&commonv1.ExecutionStarted{Enforcement: enforced})
 	exit, why := s.await(e, process, c.Timeout)
@@ -127,8 +138,7 @@ func (s *Server) runCall(ctx context.Context, e *execution, c command.Command) b
 	o := s.finished(e, c, exit, why, out)
 	o.Enforcement, o.BeginTime, o.EndTime = enforced, stamp(begin), stamp(s.now())
 	span.SetAttributes(telemetry.ExitCode.Int(exit.Code), telemetry.Survivors.Int(len(exit.Survivors)), telemetry.Outcome.String(o.State.String()))
-	s.seal(ctx, e, o, claim)
-	return true
+	return s.seal(ctx, e, o, claim)
 }
 
 // prepare brings the command to its first instruction.

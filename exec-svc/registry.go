@@ -20,11 +20,12 @@ type execution struct {
 	namespace string // of the peer, until a writ says it
 	log       *run.Log
 
-	claims *writtoken.Claims // once verified
-	cancel chan struct{}     // closed by the first Cancel
-	once   sync.Once
-	reason string // of the cancellation; set before cancel is closed
-	ended  time.Time
+	claims  *writtoken.Claims // once verified
+	claimed bool              // written by its conductor, read once it has ended
+	cancel  chan struct{}     // closed by the first Cancel
+	once    sync.Once
+	reason  string // of the cancellation; set before cancel is closed
+	ended   time.Time
 }
 
 func (e *execution) key() callKey {
@@ -86,7 +87,7 @@ func (r *registry) add(e *execution) admission {
 
 // end moves an execution to the kept ones. One that was only refused does not
 // replace the record of one that ran.
-func (r *registry) end(e *execution, ran bool) {
+func (r *registry) end(e *execution) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	k := e.key()
@@ -94,7 +95,7 @@ func (r *registry) end(e *execution, ran bool) {
 	e.ended = r.now()
 	e.arguments, e.token = nil, "" // the receipt has them; what is kept is for Attach
 	r.prune()
-	if _, known := r.kept[k]; known && !ran {
+	if _, known := r.kept[k]; known && !e.claimed {
 		return
 	} else if !known {
 		r.order = append(r.order, k)
@@ -116,11 +117,12 @@ func (r *registry) prune() {
 func (r *registry) find(k callKey) *execution {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if e, ok := r.running[k]; ok {
+	r.prune()
+	kept := r.kept[k]
+	if e, ok := r.running[k]; ok && (kept == nil || !kept.claimed) {
 		return e
 	}
-	r.prune()
-	return r.kept[k]
+	return kept // a later presentation of a call that was claimed changes nothing
 }
 
 func (r *registry) isRunning(k callKey) (*execution, bool) {

@@ -21,20 +21,18 @@ import (
 // peer without a namespace.
 const defaultNamespace = "default"
 
-// refuse seals that nothing ran and why, and ends the execution.
-func (s *Server) refuse(ctx context.Context, e *execution, cause error) {
+// refuse seals that nothing ran and why.
+func (s *Server) refuse(ctx context.Context, e *execution, cause error) (*commonv1.Outcome, error) {
 	var peer unsealable
 	if errors.As(cause, &peer) {
-		// Evidence is away: nothing ran and nothing can be recorded.
-		e.log.End(nil, peer.error)
-		return
+		return nil, peer.error // evidence is away: nothing ran and nothing can be recorded
 	}
 	state := commonv1.OutcomeState_OUTCOME_STATE_REFUSED
 	var early earlyCancel
 	if errors.As(cause, &early) {
 		state, cause = commonv1.OutcomeState_OUTCOME_STATE_CANCELLED, early.error
 	}
-	s.seal(ctx, e, outcomeOf(state, refusal(cause)), nil)
+	return s.seal(ctx, e, outcomeOf(state, refusal(cause)), nil)
 }
 
 // facts says what is known of the call. Of a writ whose signature did not hold
@@ -66,9 +64,9 @@ func signatureHeld(r writtoken.Reason) bool {
 	return false
 }
 
-// seal makes the receipt durable and then answers. Without a receipt there is
-// no answer but an error.
-func (s *Server) seal(ctx context.Context, e *execution, o *commonv1.Outcome, claim *evidencev1.Claim) {
+// seal makes the receipt durable and returns the outcome with its id. Without
+// a receipt there is no outcome but an error.
+func (s *Server) seal(ctx context.Context, e *execution, o *commonv1.Outcome, claim *evidencev1.Claim) (*commonv1.Outcome, error) {
 	opening := &evidencev1.Opening{Arguments: e.arguments, Outcome: o, Writ: e.token}
 	if e.claims != nil {
 		opening.ArgumentsSalt = e.claims.Args.Salt
@@ -79,13 +77,12 @@ func (s *Server) seal(ctx context.Context, e *execution, o *commonv1.Outcome, cl
 	r, err := s.sealPatiently(ctx, s.facts(ctx, e, o), opening, claim.GetClaimToken())
 	if err != nil {
 		s.log.ErrorContext(ctx, "receipt not sealed", "state", o.GetState().String(), "error", err)
-		e.log.End(nil, errs.WithCause(errs.New(codes.Unavailable, execv1.ErrorReason_ERROR_REASON_SEAL_FAILED, "evidence",
-			"the receipt could not be sealed, so the outcome is not delivered", "see `writ doctor`; the call is reported UNKNOWN after a restart if it had begun"), err))
-		return
+		return nil, errs.WithCause(errs.New(codes.Unavailable, execv1.ErrorReason_ERROR_REASON_SEAL_FAILED, "evidence",
+			"the receipt could not be sealed, so the outcome is not delivered", "see `writ doctor`; the call is reported UNKNOWN after a restart if it had begun"), err)
 	}
 	o.Receipt = r.GetId()
 	s.log.InfoContext(ctx, "call ended", "call", r.GetCall(), "state", o.GetState().String(), "reason", r.GetReason(), "receipt", r.GetId())
-	e.log.End(o, nil)
+	return o, nil
 }
 
 // sealPatiently tries again while evidence is away: the command has run, and
