@@ -103,9 +103,19 @@ func (p *pidOne) landlockRules() (int, uint32, error) {
 	if p.cfg.Mode == modeNamespaces {
 		read, write = []string{"/"}, []string{"/tmp", "/var/tmp", "/dev/shm"}
 	} else {
-		read = append(append(read, systemFolders...), "/proc")
+		system := append([]string{"/proc"}, systemFolders...)
 		for _, e := range etcEntries {
-			read = append(read, "/etc/"+e)
+			system = append(system, "/etc/"+e)
+		}
+		if p.cfg.Network == NetworkOpen {
+			system = append(system, "/etc/resolv.conf", "/etc/hosts")
+		}
+		for _, path := range system {
+			if fi, err := os.Stat(path); err == nil && fi.IsDir() { // what is missing needs no rule
+				read = append(read, path)
+			} else if err == nil {
+				readFiles = append(readFiles, path)
+			}
 		}
 	}
 	for _, b := range p.cfg.Binds {
@@ -130,16 +140,29 @@ func (p *pidOne) landlockRules() (int, uint32, error) {
 		handled.HandledAccessNet = 0
 	}
 	fd, flags, err := handled.BestEffort().NewRulesetFD(
-		landlock.RODirs(read...).IgnoreIfMissing(),
+		landlock.RODirs(read...),
 		landlock.RWDirs(write...).WithRefer().WithResolveUnix(),
 		landlock.RWFiles(files...),
 		landlock.ROFiles(readFiles...),
-		landlock.RWDirs("/dev").WithIoctlDev(),
+		deviceRule(p.cfg.Mode),
 	)
 	if err != nil {
 		return -1, 0, wrap(KindSetup, "landlock rules", "", err)
 	}
 	return fd, flags, nil
+}
+
+// deviceRule opens the sandbox's own /dev, or of the host's only the harmless
+// devices: a service that is root owns the disks.
+func deviceRule(mode string) landlock.Rule {
+	if mode == modeNamespaces {
+		return landlock.RWDirs("/dev").WithIoctlDev()
+	}
+	var paths []string
+	for _, d := range devices {
+		paths = append(paths, "/dev/"+d)
+	}
+	return landlock.RWFiles(paths...).WithIoctlDev().IgnoreIfMissing()
 }
 
 // limit sets what must bind the payload only, while it is stopped: the init

@@ -254,6 +254,9 @@ func (l *launch) configure(id string) error {
 			l.cfg.InsideUID, l.cfg.InsideGID = commandUID, commandUID
 		}
 	}
+	if l.mode == modeRestricted && os.Geteuid() == 0 {
+		l.cfg.Degraded = append(l.cfg.Degraded, Degradation{What: "user", Wanted: "not host uid 0", Got: "host uid 0 without capabilities", Cause: "no user namespaces"})
+	}
 	if l.cfg.Binds, err = l.l.binds(&l.handed, s, l.kuid); err != nil {
 		return err
 	}
