@@ -90,6 +90,18 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
+// LimitValues are the limits in force by their names in docs/limits.md: bytes,
+// counts, and seconds for times.
+func (s *Server) LimitValues() map[string]int64 {
+	l := s.limits
+	return map[string]int64{
+		"arguments_max_bytes": l.ArgumentsMaxBytes, "exec_output_max_bytes": l.OutputMaxBytes, "exec_runs_max": int64(l.RunsMax),
+		"exec_processes_max": int64(l.ProcessesMax), "exec_memory_max_bytes": l.MemoryMaxBytes, "exec_file_max_bytes": l.FileMaxBytes,
+		"exec_kill_grace": int64(l.KillGrace / time.Second), "exec_kept_max": int64(l.KeptMax), "exec_kept_for": int64(l.KeptFor / time.Second),
+		"exec_seal_patience": int64(l.SealPatience / time.Second),
+	}
+}
+
 // Clients are the services that this one calls.
 type Clients struct {
 	Claims   evidencev1.ClaimServiceClient

@@ -12,7 +12,7 @@ import (
 
 const (
 	maxSurvivors  = 256
-	maxArgvBytes  = 4096
+	maxArgvBytes  = 2048
 	settle        = 50 * time.Millisecond // for helpers that end with their leader
 	settleStep    = 2 * time.Millisecond
 	cleanUpWithin = 5 * time.Second // without a pid namespace only

@@ -11,7 +11,7 @@ import (
 // of four bytes, then JSON. The owner is trusted by the init; the owner bounds
 // and checks what it reads, since the init shares a kernel user with payloads.
 
-const maxFrame = 4 << 20
+const maxFrame = 16 << 20
 
 const (
 	initArgv0 = "writ-sandbox-init"
