@@ -217,3 +217,12 @@ func clean(s string) string {
 	}
 	return s[:cut] + "…"
 }
+
+// Cause returns what WithCause kept in err, nil if nothing: it is for the log of the process that made the error.
+func Cause(err error) error {
+	var e *Error
+	if !errors.As(err, &e) {
+		return nil
+	}
+	return e.cause
+}

@@ -1,0 +1,130 @@
+package server
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/trace"
+	"google.golang.org/grpc/codes"
+
+	"github.com/writ-dev/writ/internal/auth"
+	"github.com/writ-dev/writ/internal/errs"
+	"github.com/writ-dev/writ/internal/telemetry"
+)
+
+// maxLogged bounds an id from a request in a line of log. Bytes.
+const maxLogged = 256
+
+// record gathers what a call's one line of log says. The line names ids, never payloads or tokens.
+type record struct {
+	method string
+	start  time.Time
+
+	mu         sync.Mutex
+	credential string
+	subject    string
+	namespace  string
+	ids        map[string]string // by attribute: turn, call, name
+}
+
+type recordKey struct{}
+
+func begin(ctx context.Context, method string) (context.Context, *record) {
+	if telemetry.Quiet(method) {
+		ctx = telemetry.Suppress(ctx)
+	}
+	r := &record{method: method, start: time.Now()}
+	return context.WithValue(ctx, recordKey{}, r), r
+}
+
+// note adds who calls, and which turn and call the request is about, to the line of log and to the span.
+func note(ctx context.Context, req any) {
+	r, ok := ctx.Value(recordKey{}).(*record)
+	if !ok {
+		return
+	}
+	span := trace.SpanFromContext(ctx)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if id, ok := auth.FromContext(ctx); ok && r.credential == "" {
+		r.credential, r.subject, r.namespace = id.Credential.ID, id.Subject.GetId(), id.Namespace()
+		span.SetAttributes(telemetry.Principal.String(r.subject), telemetry.Namespace.String(r.namespace))
+		if id.Delegated() {
+			span.SetAttributes(telemetry.AssertedBy.String(id.AssertedBy))
+		}
+	}
+	if m, ok := req.(interface{ GetTurn() string }); ok {
+		r.id(span, "turn", telemetry.Turn, m.GetTurn())
+	}
+	if m, ok := req.(interface{ GetCall() string }); ok {
+		r.id(span, "call", telemetry.Call, m.GetCall())
+	}
+}
+
+func (r *record) id(span trace.Span, name string, key attribute.Key, value string) {
+	if value == "" {
+		return
+	}
+	if len(value) > maxLogged {
+		value = value[:maxLogged]
+	}
+	value = strings.ToValidUTF8(value, "\uFFFD")
+	if r.ids == nil {
+		r.ids = map[string]string{}
+	}
+	r.ids[name] = value
+	span.SetAttributes(key.String(value))
+}
+
+// finish returns what the client gets, and logs the call. Text that is hidden from the client is logged under the id
+// that the client sees.
+func (r *record) finish(ctx context.Context, log *slog.Logger, err error) error {
+	st, hiddenID := errs.Public(err)
+	code, public := codes.OK, error(nil)
+	if st != nil {
+		code, public = st.Code(), st.Err()
+	}
+	level := levelOf(code)
+	if code == codes.OK && telemetry.Quiet(r.method) {
+		level = slog.LevelDebug
+	}
+	if !log.Enabled(ctx, level) {
+		return public
+	}
+	attrs := []slog.Attr{
+		slog.String("method", strings.TrimPrefix(r.method, "/")), slog.String("code", code.String()),
+		slog.Duration("duration", time.Since(r.start)),
+	}
+	if id := telemetry.TraceID(ctx); id != "" {
+		attrs = append(attrs, slog.String("trace", id))
+	}
+	attrs = append(attrs, r.attrs()...)
+	if public != nil {
+		attrs = append(attrs, slog.String("reason", errs.ReasonOf(public)), slog.String("message", st.Message()))
+	}
+	if hiddenID != "" {
+		attrs = append(attrs, slog.String("id", hiddenID), slog.String("error", err.Error()))
+	} else if cause := errs.Cause(err); cause != nil {
+		attrs = append(attrs, slog.String("error", cause.Error()))
+	}
+	log.LogAttrs(ctx, level, "call", attrs...)
+	return public
+}
+
+func (r *record) attrs() (attrs []slog.Attr) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.credential != "" {
+		attrs = append(attrs, slog.String("credential", r.credential), slog.String("subject", r.subject), slog.String("namespace", r.namespace))
+	}
+	for _, name := range []string{"turn", "call"} {
+		if v := r.ids[name]; v != "" {
+			attrs = append(attrs, slog.String(name, v))
+		}
+	}
+	return attrs
+}
