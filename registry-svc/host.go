@@ -11,9 +11,6 @@ import (
 	"github.com/writ-dev/writ/registry-svc/internal/connector"
 )
 
-// spanDiscover is the listing of one connector.
-const spanDiscover = "discover tools"
-
 // host adapts mcp-host's client to what the connectors need.
 type host struct {
 	client mcphostv1.ServerServiceClient
@@ -61,7 +58,7 @@ func (h *host) Remove(ctx context.Context, key connector.Key) error {
 }
 
 func (h *host) Discover(ctx context.Context, key connector.Key, refresh bool, folder string) (l connector.Listing, err error) {
-	ctx, span := telemetry.Start(ctx, h.tracer, spanDiscover, telemetry.Connector.String(key.Name))
+	ctx, span := telemetry.Start(ctx, h.tracer, telemetry.SpanDiscover, telemetry.Connector.String(key.Name))
 	defer func() { telemetry.End(span, err) }()
 	res, err := h.client.DiscoverTools(ctx, &mcphostv1.DiscoverToolsRequest{
 		Name: key.Name, Namespace: key.Namespace, Refresh: refresh, Workspace: folder,
