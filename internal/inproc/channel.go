@@ -8,6 +8,8 @@ package inproc
 
 import (
 	"context"
+	"errors"
+	"io"
 
 	"github.com/fullstorydev/grpchan/inprocgrpc"
 	"go.opentelemetry.io/otel/trace"
@@ -160,6 +162,21 @@ func (v *view) NewStream(ctx context.Context, desc *grpc.StreamDesc, method stri
 		return nil, err
 	}
 	return telemetry.NewStream(ctx, v.provider, desc, method, func(ctx context.Context) (grpc.ClientStream, error) {
-		return v.channel.inner.NewStream(ctx, desc, method, opts...)
+		cs, err := v.channel.inner.NewStream(ctx, desc, method, opts...)
+		if err != nil || desc.ClientStreams {
+			return cs, err
+		}
+		return oneRequest{cs}, nil
 	})
+}
+
+// oneRequest is a stream with a single request. As on grpc-go's own connections, sending it fails only for the
+// caller's reasons: a server that has refused already answers through RecvMsg, where the status is.
+type oneRequest struct{ grpc.ClientStream }
+
+func (s oneRequest) SendMsg(m any) error {
+	if err := s.ClientStream.SendMsg(m); !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
 }

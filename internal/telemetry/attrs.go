@@ -10,15 +10,16 @@ import "go.opentelemetry.io/otel/attribute"
 
 // Span names. RPC spans are named "package.Service/Method".
 const (
-	SpanConduct     = "conduct call"  // gateway: one call from the request to its outcome
-	SpanAwaitPerson = "await person"  // permission: from the card's creation to its answer
-	SpanDecide      = "decide"        // permission: mode x class x disposition x policy
-	SpanMint        = "mint writ"     // permission: the last evaluation and the signature
-	SpanVerify      = "verify writ"   // executors: before the claim
-	SpanStart       = "start session" // mcp-host: process, handshake, listing
-	SpanQueue       = "await session" // mcp-host: the one-folder queue
-	SpanRun         = "run command"   // exec: from the launch to the end of the last process
-	SpanCommit      = "commit"        // evidence: one durable commit on a call's path
+	SpanConduct     = "conduct call"   // gateway: one call from the request to its outcome
+	SpanAwaitPerson = "await person"   // permission: from the card's creation to its answer
+	SpanDecide      = "decide"         // permission: mode x class x disposition x policy
+	SpanMint        = "mint writ"      // permission: the last evaluation and the signature
+	SpanVerify      = "verify writ"    // executors: before the claim
+	SpanDiscover    = "discover tools" // registry: the listing of one connector
+	SpanStart       = "start session"  // mcp-host: process, handshake, listing
+	SpanQueue       = "await session"  // mcp-host: the one-folder queue
+	SpanRun         = "run command"    // exec: from the launch to the end of the last process
+	SpanCommit      = "commit"         // evidence: one durable commit on a call's path
 )
 
 // SpanToolsCall is the convention's name for an MCP tool call, on both sides.
