@@ -197,7 +197,7 @@ func (s *Server) sealedAlready(ctx context.Context, w *sealing) (*evidencev1.Sea
 
 // commit countersigns and stores, in one commit, and takes the claim out of the book.
 func (s *Server) commit(ctx context.Context, w *sealing) (store.Receipt, error) {
-	now := s.now().UTC()
+	now := s.now().UTC().Truncate(time.Microsecond) // as the store keeps it
 	name := ids.At("r_", now, rand.Reader)
 	counter, err := s.countersign(name, w, now)
 	if err != nil {
