@@ -28,7 +28,7 @@ type record struct {
 	credential string
 	subject    string
 	namespace  string
-	ids        map[string]string // by attribute: turn, call, name
+	turn, call string
 }
 
 type recordKey struct{}
@@ -47,37 +47,31 @@ func note(ctx context.Context, req any) {
 	if !ok {
 		return
 	}
-	span := trace.SpanFromContext(ctx)
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	var attrs []attribute.KeyValue // set at once: each setting of attributes copies those before it
 	if id, ok := auth.FromContext(ctx); ok && r.credential == "" {
 		r.credential, r.subject, r.namespace = id.Credential.ID, id.Subject.GetId(), id.Namespace()
-		span.SetAttributes(telemetry.Principal.String(r.subject), telemetry.Namespace.String(r.namespace))
+		attrs = append(make([]attribute.KeyValue, 0, 5), telemetry.Principal.String(r.subject), telemetry.Namespace.String(r.namespace))
 		if id.Delegated() {
-			span.SetAttributes(telemetry.AssertedBy.String(id.AssertedBy))
+			attrs = append(attrs, telemetry.AssertedBy.String(id.AssertedBy))
 		}
 	}
-	if m, ok := req.(interface{ GetTurn() string }); ok {
-		r.id(span, "turn", telemetry.Turn, m.GetTurn())
+	if m, ok := req.(interface{ GetTurn() string }); ok && m.GetTurn() != "" {
+		r.turn = bounded(m.GetTurn())
+		attrs = append(attrs, telemetry.Turn.String(r.turn))
 	}
-	if m, ok := req.(interface{ GetCall() string }); ok {
-		r.id(span, "call", telemetry.Call, m.GetCall())
+	if m, ok := req.(interface{ GetCall() string }); ok && m.GetCall() != "" {
+		r.call = bounded(m.GetCall())
+		attrs = append(attrs, telemetry.Call.String(r.call))
+	}
+	if len(attrs) > 0 {
+		trace.SpanFromContext(ctx).SetAttributes(attrs...)
 	}
 }
 
-func (r *record) id(span trace.Span, name string, key attribute.Key, value string) {
-	if value == "" {
-		return
-	}
-	if len(value) > maxLogged {
-		value = value[:maxLogged]
-	}
-	value = strings.ToValidUTF8(value, "\uFFFD")
-	if r.ids == nil {
-		r.ids = map[string]string{}
-	}
-	r.ids[name] = value
-	span.SetAttributes(key.String(value))
+func bounded(id string) string {
+	return strings.ToValidUTF8(id[:min(len(id), maxLogged)], "\uFFFD")
 }
 
 // finish returns what the client gets, and logs the call. Text that is hidden from the client is logged under the id
@@ -95,10 +89,9 @@ func (r *record) finish(ctx context.Context, log *slog.Logger, err error) error 
 	if !log.Enabled(ctx, level) {
 		return public
 	}
-	attrs := []slog.Attr{
+	attrs := append(make([]slog.Attr, 0, 12),
 		slog.String("method", strings.TrimPrefix(r.method, "/")), slog.String("code", code.String()),
-		slog.Duration("duration", time.Since(r.start)),
-	}
+		slog.Duration("duration", time.Since(r.start)))
 	if id := telemetry.TraceID(ctx); id != "" {
 		attrs = append(attrs, slog.String("trace", id))
 	}
@@ -121,10 +114,11 @@ func (r *record) attrs() (attrs []slog.Attr) {
 	if r.credential != "" {
 		attrs = append(attrs, slog.String("credential", r.credential), slog.String("subject", r.subject), slog.String("namespace", r.namespace))
 	}
-	for _, name := range []string{"turn", "call"} {
-		if v := r.ids[name]; v != "" {
-			attrs = append(attrs, slog.String(name, v))
-		}
+	if r.turn != "" {
+		attrs = append(attrs, slog.String("turn", r.turn))
+	}
+	if r.call != "" {
+		attrs = append(attrs, slog.String("call", r.call))
 	}
 	return attrs
 }
