@@ -98,11 +98,11 @@ func (c *Call) stream(ctx context.Context, ex Executor, open func(context.Contex
 		if e.GetSequence() <= c.lastSeq {
 			return
 		}
-		c.lastSeq = e.GetSequence()
 		if o := e.GetOutcome(); o != nil {
-			outcome = o
+			outcome = o // the cursor stays before it: one that is not final may have to be read again
 			return
 		}
+		c.lastSeq = e.GetSequence()
 		c.begun = c.begun || e.GetStarted() != nil
 		c.log.append(&gatewayv1.CallEvent{Event: &gatewayv1.CallEvent_Execution{Execution: e}})
 	})
