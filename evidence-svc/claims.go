@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"strconv"
+	"time"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -16,6 +18,7 @@ import (
 	"github.com/writ-dev/writ/internal/class"
 	"github.com/writ-dev/writ/internal/errs"
 	"github.com/writ-dev/writ/internal/receipt"
+	"github.com/writ-dev/writ/internal/telemetry"
 	"github.com/writ-dev/writ/internal/toolname"
 )
 
@@ -62,6 +65,8 @@ func (s *Server) claimDurably(ctx context.Context, e *claim.Entry) error {
 		return errs.Limit(commonv1.ErrorReason_ERROR_REASON_LIMIT_EXCEEDED, "open_claims_max", s.limits.OpenClaimsMax, n+1,
 			"Let calls that run end, and restart executors that left claims open.")
 	}
+	ctx, span := s.tracer.Start(ctx, telemetry.SpanCommit, trace.WithAttributes(telemetry.Claim.String(e.Call)))
+	defer span.End()
 	id, err := s.store.Claim(ctx, store.Claim{
 		Namespace: e.Namespace, Call: e.Call, Tool: e.Claims.Tool, Executor: e.Executor, WritID: e.Claims.ID,
 		Decision: e.Claims.Decision.ID, Cause: e.Claims.Decision.Cause, TraceID: receipt.TraceID(e.Claims.Trace),
@@ -84,12 +89,12 @@ func (s *Server) reserve(ctx context.Context, e *claim.Entry) error {
 	if open := s.book.Get(e.Key); open != nil && open.Durable() {
 		return claimTaken(e.Call, &store.Taken{Executor: open.Executor})
 	}
-	r, err := s.store.ReceiptOfCall(ctx, e.Namespace, e.Call)
-	switch {
-	case err == nil && r.Kind == evidencev1.ReceiptKind_RECEIPT_KIND_CALL:
-		return claimTaken(e.Call, &store.Taken{Receipt: r.Name})
-	case err != nil && !errors.Is(err, store.ErrNotFound):
+	ended, err := s.store.Ended(ctx, e.Namespace, e.Call)
+	if err != nil {
 		return storeError(err)
+	}
+	if ended != "" {
+		return claimTaken(e.Call, &store.Taken{Receipt: ended})
 	}
 	s.book.Add(e)
 	return nil
@@ -196,7 +201,8 @@ func (s *Server) reverify(ctx context.Context, signer Signer, writ string) (*wri
 	if err != nil {
 		return nil, err
 	}
-	return s.verifier(signer.Audience, claims.NotBefore.Local).Verify(ctx, writ)
+	thenNow := func() time.Time { return claims.NotBefore }
+	return s.verifier(signer.Audience, thenNow).Verify(ctx, writ)
 }
 
 func pageTokenInvalid() error {

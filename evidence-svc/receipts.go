@@ -32,6 +32,10 @@ func receiptMessage(r store.Receipt) (*evidencev1.Receipt, error) {
 	if err != nil {
 		return nil, err
 	}
+	return receiptWith(r, f), nil
+}
+
+func receiptWith(r store.Receipt, f receipt.Facts) *evidencev1.Receipt {
 	m := &evidencev1.Receipt{
 		Id: r.Name, Kind: r.Kind, Call: f.Call, State: f.State, Reason: f.Reason, Tool: f.Tool, Principal: r.Principal,
 		Agent: f.Agent, Conversation: f.Conversation, Executor: f.Executor, TraceId: f.TraceID, SealTime: timestamppb.New(r.Sealed),
@@ -41,7 +45,7 @@ func receiptMessage(r store.Receipt) (*evidencev1.Receipt, error) {
 	if !f.Begin.IsZero() && !f.End.IsZero() {
 		m.DurationUs = f.End.Sub(f.Begin).Microseconds()
 	}
-	return m, nil
+	return m
 }
 
 // decisionText is "d_… (card): manual mode asks for processes".
@@ -105,6 +109,14 @@ func (s *Server) loadOpening(ctx context.Context, r store.Receipt) (*evidencev1.
 	o := &evidencev1.Opening{}
 	if err := proto.Unmarshal(stored.Body, o); err != nil {
 		return nil, err
+	}
+	if o.Writ == "" && r.Kind == evidencev1.ReceiptKind_RECEIPT_KIND_CALL {
+		// A durable claim holds the writ already.
+		c, err := s.store.FindClaim(ctx, r.Namespace, r.Call)
+		if err != nil && !errors.Is(err, store.ErrNotFound) {
+			return nil, storeError(err)
+		}
+		o.Writ = c.Writ
 	}
 	if stored.Arguments != 0 {
 		if o.Arguments, err = s.readPayload(ctx, stored.Arguments); err != nil {

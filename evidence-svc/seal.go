@@ -68,7 +68,8 @@ func (s *Server) Seal(ctx context.Context, req *evidencev1.SealRequest) (*eviden
 	if err != nil {
 		return nil, err
 	}
-	return answerSealed(r)
+	// What was committed is what w says, or the same bytes.
+	return &evidencev1.SealResponse{Receipt: receiptWith(r, w.facts)}, nil
 }
 
 // openStatement verifies the envelope with the peer's keys and reads the statement.
@@ -272,6 +273,9 @@ func (s *Server) storeOpening(ctx context.Context, w *sealing) (out store.Openin
 	o := &evidencev1.Opening{
 		Arguments: w.opening.GetArguments(), ArgumentsSalt: w.opening.GetArgumentsSalt(), Outcome: w.opening.GetOutcome(),
 		ResultSalt: w.opening.GetResultSalt(), Writ: w.opening.GetWrit(), Blobs: w.opening.GetBlobs(),
+	}
+	if w.claim != 0 {
+		o.Writ = "" // it lies in the claim
 	}
 	if int64(len(o.Arguments)) > s.limits.PayloadRowMaxBytes {
 		if out.Arguments, err = s.keepPayload(ctx, w.facts.Namespace, o.Arguments); err != nil {

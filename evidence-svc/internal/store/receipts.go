@@ -139,6 +139,21 @@ func (s *SQLite) receiptOfCall(ctx context.Context, ns int64, call string) (Rece
 	return r, err
 }
 
+// Ended implements Store.
+func (s *SQLite) Ended(ctx context.Context, namespace, call string) (receipt string, err error) {
+	ns, ok := s.known(namespace)
+	if !ok {
+		return "", nil
+	}
+	err = s.db.Read(ctx, func(q sqlitedb.Querier) error {
+		return q.QueryRowContext(ctx, "SELECT name FROM receipts WHERE ns = ? AND call = ? AND kind = 1", ns, call).Scan(&receipt)
+	})
+	if errors.Is(err, sql.ErrNoRows) {
+		return "", nil
+	}
+	return receipt, err
+}
+
 // ReceiptOfDigest implements Store.
 func (s *SQLite) ReceiptOfDigest(ctx context.Context, digest [32]byte) (Receipt, error) {
 	return s.oneReceipt(ctx, "WHERE r.digest = ? AND r.kind <> 1", digest[:])

@@ -129,6 +129,8 @@ type Store interface {
 	// ReceiptOfCall returns the receipt that ended the call, else its newest refusal, else ErrNotFound. namespace "" is
 	// any.
 	ReceiptOfCall(ctx context.Context, namespace, call string) (Receipt, error)
+	// Ended returns the name of the receipt that ended the call, "" while it has not ended. It is on the path of every read.
+	Ended(ctx context.Context, namespace, call string) (receipt string, err error)
 	// ReceiptOfDigest returns the refusal or provider's start over exactly these envelope bytes, or ErrNotFound.
 	ReceiptOfDigest(ctx context.Context, digest [32]byte) (Receipt, error)
 	// Opening returns the opening of a receipt, or ErrNotFound once it is erased.
