@@ -1,29 +1,20 @@
 module github.com/writ-dev/writ/e2e
 
-go 1.26
+go 1.26.0
 
 require (
-	github.com/writ-dev/writ/gen/go v0.0.0
+	github.com/modelcontextprotocol/go-sdk v1.8.0
 	github.com/writ-dev/writ/clients/go v0.0.0
+	github.com/writ-dev/writ/gen/go v0.0.0
 	github.com/writ-dev/writ/internal v0.0.0
-	github.com/writ-dev/writ/registry-svc v0.0.0
-	github.com/writ-dev/writ/permission-svc v0.0.0
-	github.com/writ-dev/writ/mcp-host-svc v0.0.0
-	github.com/writ-dev/writ/exec-svc v0.0.0
-	github.com/writ-dev/writ/evidence-svc v0.0.0
-	github.com/writ-dev/writ/gateway-svc v0.0.0
-	github.com/writ-dev/writ/cmd/writ v0.0.0
+	golang.org/x/sys v0.50.0
+	google.golang.org/genproto/googleapis/rpc v0.0.0-20261110000943-09e21b237f2c
+	google.golang.org/grpc v1.85.0
+	google.golang.org/protobuf v1.36.12
 )
 
 replace (
-	github.com/writ-dev/writ/gen/go => ../gen/go
 	github.com/writ-dev/writ/clients/go => ../clients/go
+	github.com/writ-dev/writ/gen/go => ../gen/go
 	github.com/writ-dev/writ/internal => ../internal
-	github.com/writ-dev/writ/registry-svc => ../registry-svc
-	github.com/writ-dev/writ/permission-svc => ../permission-svc
-	github.com/writ-dev/writ/mcp-host-svc => ../mcp-host-svc
-	github.com/writ-dev/writ/exec-svc => ../exec-svc
-	github.com/writ-dev/writ/evidence-svc => ../evidence-svc
-	github.com/writ-dev/writ/gateway-svc => ../gateway-svc
-	github.com/writ-dev/writ/cmd/writ => ../cmd/writ
 )

@@ -1,0 +1,237 @@
+package stack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	healthpb "google.golang.org/grpc/health/grpc_health_v1"
+
+	"github.com/writ-dev/writ/internal/auth"
+	"github.com/writ-dev/writ/internal/home"
+)
+
+// Patience bounds everything that a test waits for: a server that starts, a process that ends.
+const Patience = 30 * time.Second
+
+// Stack is a running server and its home.
+type Stack struct {
+	// Home is $WRIT_HOME.
+	Home *home.Home
+	// Deployment is the deployment's id.
+	Deployment string
+
+	t      testing.TB
+	args   []string
+	env    []string
+	cmd    *exec.Cmd
+	gone   chan struct{} // closed when the server's process has ended
+	family map[process]bool
+	conns  []*grpc.ClientConn
+}
+
+// Option changes how the server is started.
+type Option func(*Stack)
+
+// WithArgs adds flags to `writ up`.
+func WithArgs(args ...string) Option { return func(s *Stack) { s.args = append(s.args, args...) } }
+
+// WithMCPFile puts an mcp.json into the home.
+func WithMCPFile(content string) Option {
+	return func(s *Stack) { s.write(filepath.Join(s.Home.Root, "mcp.json"), content) }
+}
+
+// WithConfig puts a writ.yaml into the home.
+func WithConfig(content string) Option {
+	return func(s *Stack) { s.write(s.Home.ConfigFile(), content) }
+}
+
+// New prepares a home with the credentials caller, approver, other (a second caller) and service, and starts nothing.
+func New(t testing.TB, opts ...Option) *Stack {
+	t.Helper()
+	root, err := os.MkdirTemp("", "w") // not t.TempDir: a socket's path has at most 107 bytes
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &Stack{t: t, family: map[process]bool{}}
+	t.Cleanup(func() {
+		s.Stop()
+		s.closeConns()
+		if t.Failed() {
+			t.Logf("server log:\n%s", s.Log())
+		}
+		if err := os.RemoveAll(root); err != nil {
+			t.Errorf("the home can't be removed, something still writes into it: %v", err)
+		}
+	})
+	if s.Home, err = home.Open(root); err != nil {
+		t.Fatal(err)
+	}
+	if s.Deployment, err = s.Home.DeploymentID(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := auth.EmbeddedTokens(s.Home); err != nil {
+		t.Fatal(err)
+	}
+	s.addCredentials()
+	for _, o := range opts {
+		o(s)
+	}
+	return s
+}
+
+// Start is New and Up.
+func Start(t testing.TB, opts ...Option) *Stack {
+	t.Helper()
+	s := New(t, opts...)
+	s.Up()
+	return s
+}
+
+func (s *Stack) write(path, content string) {
+	s.t.Helper()
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// Up starts `writ up` and waits until it says that it serves.
+func (s *Stack) Up() {
+	s.t.Helper()
+	if err := s.TryUp(); err != nil {
+		s.t.Fatalf("%v\n%s", err, s.Log())
+	}
+}
+
+// TryUp is Up for a server that may refuse to start.
+func (s *Stack) TryUp() error {
+	log, err := os.OpenFile(s.logFile(), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	cmd := exec.Command(Program(s.t, "writ"), append([]string{"up", "--home", s.Home.Root, "--listen", "off"}, s.args...)...)
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.Env = append(os.Environ(), s.env...)
+	cmd.Dir = s.Home.Root
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		_ = cmd.Wait() // how it ended is asked where it matters
+	}()
+	s.cmd, s.gone = cmd, gone
+	return s.healthy()
+}
+
+func (s *Stack) healthy() error {
+	conn := s.dial("caller")
+	ctx, cancel := context.WithTimeout(context.Background(), Patience)
+	defer cancel()
+	for {
+		answer, err := healthpb.NewHealthClient(conn).Check(ctx, &healthpb.HealthCheckRequest{}, grpc.WaitForReady(false))
+		if err == nil && answer.GetStatus() == healthpb.HealthCheckResponse_SERVING {
+			return nil
+		}
+		select {
+		case <-s.gone:
+			return fmt.Errorf("`writ up` ended at once: %s", s.cmd.ProcessState)
+		case <-ctx.Done():
+			return fmt.Errorf("`writ up` does not serve within %s: %v %w", Patience, answer, err)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+// PID is the server's process id.
+func (s *Stack) PID() int { return s.cmd.Process.Pid }
+
+// Stop ends the server in order and fails the test when a process that it started is still there.
+func (s *Stack) Stop() {
+	s.t.Helper()
+	if s.cmd == nil {
+		return
+	}
+	s.end(syscall.SIGTERM)
+	if code := s.cmd.ProcessState.ExitCode(); code != 0 && s.cmd.ProcessState.Exited() {
+		s.t.Errorf("`writ up` ended with %d", code)
+	}
+	s.cmd = nil
+	s.NothingLeft()
+}
+
+// Kill9 kills the server without a warning.
+func (s *Stack) Kill9() {
+	s.t.Helper()
+	s.end(syscall.SIGKILL)
+	s.cmd = nil
+}
+
+// Restart is Kill9, the proof that no process was left, and Up.
+func (s *Stack) Restart() {
+	s.t.Helper()
+	s.Kill9()
+	s.NothingLeft()
+	s.Up()
+}
+
+func (s *Stack) end(sig syscall.Signal) {
+	s.t.Helper()
+	s.remember()
+	if err := s.cmd.Process.Signal(sig); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		s.t.Errorf("signal %v: %v", sig, err)
+	}
+	select {
+	case <-s.gone:
+	case <-time.After(Patience):
+		s.t.Errorf("`writ up` did not end within %s of %v", Patience, sig)
+		_ = s.cmd.Process.Kill()
+		<-s.gone
+	}
+}
+
+func (s *Stack) logFile() string { return filepath.Join(s.Home.LogDir(), "e2e.log") }
+
+// Log is what the server wrote.
+func (s *Stack) Log() string {
+	b, err := os.ReadFile(s.logFile())
+	if err != nil {
+		return err.Error()
+	}
+	const most = 64 << 10
+	return strings.TrimSpace(string(b[max(0, len(b)-most):]))
+}
+
+func (s *Stack) dial(credential string) *grpc.ClientConn {
+	s.t.Helper()
+	token, err := auth.ReadToken(s.Home.TokenFile(credential))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	conn, err := grpc.NewClient("unix:"+s.Home.Socket(),
+		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithPerRPCCredentials(auth.Token(token, false)),
+		grpc.WithConnectParams(quickReconnect()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
+		grpc.WithChainUnaryInterceptor(auth.UnaryClientInterceptor()), grpc.WithChainStreamInterceptor(auth.StreamClientInterceptor()))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.conns = append(s.conns, conn)
+	return conn
+}
+
+func (s *Stack) closeConns() {
+	for _, c := range s.conns {
+		_ = c.Close()
+	}
+}
