@@ -342,8 +342,8 @@ func (s *Server) PublicKey() (keyID string, key ed25519.PublicKey) {
 	return s.cfg.KeyID, s.cfg.Key.Public().(ed25519.PublicKey)
 }
 
-// ServedLimits are the limits by their settings' names, for GetServerInfo.
-func (s *Server) ServedLimits() map[string]int64 {
+// LimitValues are the limits by their settings' names, for GetServerInfo.
+func (s *Server) LimitValues() map[string]int64 {
 	return map[string]int64{
 		"arguments_max_bytes": s.limits.ArgumentsMaxBytes, "results_inline_max_bytes": s.limits.ResultsInlineMaxBytes,
 		"payload_row_max_bytes": s.limits.PayloadRowMaxBytes, "blob_max_bytes": s.limits.BlobMaxBytes,

@@ -389,6 +389,24 @@ func TestIdenticalRefusalsAreOneReceipt(t *testing.T) { // R109
 	run(t, s, c)
 }
 
+func TestARefusalAboutNoKnownCallHasAReceipt(t *testing.T) { // R109
+	s := start(t)
+	f := receipt.Facts{Kind: evidencev1.ReceiptKind_RECEIPT_KIND_REFUSAL, Namespace: "default", WritReason: "SIGNATURE"}
+	o := &evidencev1.Opening{Arguments: []byte(`{"a":1}`), Writ: "forged", Outcome: &commonv1.Outcome{State: commonv1.OutcomeState_OUTCOME_STATE_REFUSED}}
+	r, err := s.Sealer("exec").Seal(t.Context(), f, o, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f, _ := verify(t.Context(), t, s, r); f.WritReason != "SIGNATURE" || r.GetCall() != "" {
+		t.Errorf("receipt %v", r)
+	}
+	if _, err := s.Receipts("approver").GetReceipt(t.Context(), &evidencev1.GetReceiptRequest{Name: r.GetId()}); err != nil {
+		t.Error(err)
+	}
+	_, err = s.Receipts("caller").GetReceipt(t.Context(), &evidencev1.GetReceiptRequest{Name: r.GetId()})
+	wantReason(t, err, "RECEIPT_NOT_FOUND")
+}
+
 func TestAProvidersStartHasAReceipt(t *testing.T) { // R109
 	s := start(t)
 	f := receipt.Facts{Kind: evidencev1.ReceiptKind_RECEIPT_KIND_PROVIDER_START, Namespace: "default",
