@@ -50,7 +50,8 @@ type Call struct {
 	// What follows belongs to the conductor's goroutine.
 	effect     bool
 	writ       string
-	expiry     time.Time
+	expiry     time.Time // of the last writ
+	shown      time.Time // of the last writ that was presented
 	lastSeq    int64
 	begun      bool
 	authorized string // the executor that the authorized event named

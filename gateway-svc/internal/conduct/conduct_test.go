@@ -97,6 +97,10 @@ func liveThrough(w *world, cancel time.Duration) (wrong []string) {
 	go func() { results <- watch(ctx, call, 0) }()
 	go func() { // a second request with the same id, later
 		time.Sleep(time.Second)
+		if call.View(false).Call.GetOutcome().GetState() == commonv1.OutcomeState_OUTCOME_STATE_REFUSED {
+			results <- seen{err: errors.New("that would be a new attempt")}
+			return
+		}
 		again, err := s.Start(ctx, ask("c"))
 		if err != nil {
 			results <- seen{err: err}
@@ -142,6 +146,9 @@ func (w *world) judge(o *commonv1.Outcome) []string {
 	case o.GetState() == commonv1.OutcomeState_OUTCOME_STATE_REFUSED:
 		if !w.refusals[o.GetReceipt()] {
 			return []string{"a refusal without its receipt"}
+		}
+		if w.ran[k] > 0 && w.effect {
+			return []string{"refused, and it ran"}
 		}
 		return nil
 	case rec.Receipt != o.GetReceipt() || rec.Outcome.GetState() != o.GetState():

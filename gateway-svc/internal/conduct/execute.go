@@ -36,6 +36,8 @@ func (c *Call) present(ctx context.Context, a *permissionv1.Allowed) step {
 	}
 	c.presented++
 	c.lastSeq, c.begun = 0, false
+	before := c.shown // until when an earlier presenting may still be accepted
+	c.shown = c.expiry
 	c.tellAuthorized(a)
 	c.set.move(c, running)
 	defer c.set.move(c, authorizing)
@@ -47,7 +49,7 @@ func (c *Call) present(ctx context.Context, a *permissionv1.Allowed) step {
 	}
 	if o != nil {
 		if end, final := c.settle(ctx, o); final {
-			return end
+			return c.outlast(ctx, end, before)
 		}
 		return c.resolve(ctx, a.GetExecutor())
 	}
@@ -57,6 +59,30 @@ func (c *Call) present(ctx context.Context, a *permissionv1.Allowed) step {
 		}
 	}
 	return c.resolve(ctx, a.GetExecutor())
+}
+
+// outlast keeps a refusal back for as long as an earlier presenting, whose stream broke, may still be accepted: REFUSED
+// says that nothing ran.
+func (c *Call) outlast(ctx context.Context, end step, before time.Time) step {
+	if before.IsZero() || end.outcome.GetState() != commonv1.OutcomeState_OUTCOME_STATE_REFUSED {
+		return end
+	}
+	for pause, patience := c.backoff(), c.patience(); ; {
+		free, away, known := c.look(ctx)
+		switch {
+		case known.over():
+			return known
+		case free && c.set.deps.Now().After(before.Add(skew)):
+			return end
+		case away != nil && patience.over():
+			return step{err: &UnavailableError{Peer: "evidence", Err: away}}
+		case away == nil && !free && patience.over():
+			return step{err: &UnavailableError{Peer: c.authorized, Err: errors.New("the call is claimed and its executor has not said how it ended")}}
+		}
+		if err := pause.wait(ctx); err != nil {
+			return step{err: err}
+		}
+	}
 }
 
 func (c *Call) tellAuthorized(a *permissionv1.Allowed) {

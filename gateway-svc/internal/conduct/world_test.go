@@ -33,6 +33,7 @@ const (
 	diedLate         // executor: it dies after the claim, and comes back later
 	expired          // executor: the writ waited for too long
 	refusing         // executor: it does not accept the writ
+	queued           // executor: the stream breaks, and the request is taken up much later
 	faults
 )
 
@@ -255,7 +256,7 @@ func (w *world) Execute(ctx context.Context, a Ask, writ string, each func(*comm
 	}
 	r := w.begin(a, writ, f)
 	w.mu.Unlock()
-	if f == brokeEarly || f == diedEarly || f == diedLate {
+	if f == brokeEarly || f == diedEarly || f == diedLate || f == queued {
 		return away("exec")
 	}
 	return w.follow(ctx, r, 0, f == brokeLate, each)
@@ -264,7 +265,7 @@ func (w *world) Execute(ctx context.Context, a Ask, writ string, each func(*comm
 // begin starts an execution that lives on without its caller.
 func (w *world) begin(a Ask, writ string, f fault) *run {
 	r := &run{changed: make(chan struct{}), stop: make(chan struct{})}
-	if old := w.runs[a.Key]; old == nil || old.over {
+	if old := w.runs[a.Key]; (old == nil || old.over) && f != queued {
 		w.runs[a.Key] = r // a second request for what runs does not take its place
 	}
 	w.wg.Go(func() { w.execute(a, r, writ, f) })
@@ -272,7 +273,11 @@ func (w *world) begin(a Ask, writ string, f fault) *run {
 }
 
 func (w *world) execute(a Ask, r *run, writ string, f fault) {
-	time.Sleep(10 * time.Millisecond) // the queue
+	wait := 10 * time.Millisecond
+	if f == queued {
+		wait = 30 * time.Second
+	}
+	time.Sleep(wait)
 	w.mu.Lock()
 	refuse := func(reason, why string) {
 		id := ids.New("r_", rand.Reader)
@@ -303,6 +308,9 @@ func (w *world) execute(a Ask, r *run, writ string, f fault) {
 		w.die(a.Key, r)
 		w.mu.Unlock()
 		return
+	}
+	if f == queued {
+		w.runs[a.Key] = r
 	}
 	w.emit(r, &commonv1.ExecutionEvent{Event: &commonv1.ExecutionEvent_Started{Started: &commonv1.ExecutionStarted{}}})
 	w.ran[a.Key]++
@@ -339,7 +347,7 @@ func (w *world) die(k Key, r *run) {
 		delete(w.runs, k)
 	}
 	w.wg.Go(func() {
-		time.Sleep(restartTime)
+		time.Sleep(restartTime + time.Second) // it answers before it has looked at its claims
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		if c := w.claims[k]; c != nil && c.Durable && !c.Sealed && w.runs[k] == nil {
