@@ -2,6 +2,7 @@ package permission_test
 
 import (
 	"context"
+	"encoding/base64"
 	"strings"
 	"sync"
 	"testing"
@@ -195,3 +196,5 @@ func (h *house) want(r *permissionv1.AuthorizeResponse, want string) {
 		h.t.Fatalf("%s, want %s: %v", got, want, r)
 	}
 }
+
+func decode(s string) ([]byte, error) { return base64.RawURLEncoding.DecodeString(s) }

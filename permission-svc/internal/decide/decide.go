@@ -155,11 +155,11 @@ func inputs(f Facts, s Settled) (in, extra []table.Input) {
 		Modes: []commonv1.Mode{f.Mode}, Server: f.Lane == commonv1.Lane_LANE_MCP, AlwaysGate: f.AlwaysGate, Disposition: f.Disposition,
 	}
 	bound := func(limit commonv1.Mode) {
-		if f.Mode == commonv1.Mode_MODE_PLAN || auth.ModeRank(f.Mode) > auth.ModeRank(limit) {
+		if f.Mode == commonv1.Mode_MODE_PLAN || commonv1.Mode_name[int32(limit)] == "" || auth.ModeRank(f.Mode) > auth.ModeRank(limit) {
 			base.Modes = append(base.Modes, limit)
 		}
 	}
-	bound(f.CredentialMaxMode)
+	bound(credentialMax(f.CredentialMaxMode))
 	for _, v := range s.Settings {
 		bound(v.Cap)
 		base.ModeOff = base.ModeOff || v.Off(f.Mode)
@@ -195,6 +195,14 @@ func inputs(f Facts, s Settled) (in, extra []table.Input) {
 		extra = append(extra, e)
 	}
 	return in, extra
+}
+
+// credentialMax is the bound of a credential; one without a limit is not one without limits.
+func credentialMax(m commonv1.Mode) commonv1.Mode {
+	if m == commonv1.Mode_MODE_UNSPECIFIED {
+		return commonv1.Mode_MODE_MANUAL
+	}
+	return m
 }
 
 func withClass(base table.Input, c commonv1.SecurityClass, s Settled) table.Input {

@@ -9,10 +9,13 @@ import (
 // program looks at a program by its name, and at what it would run in turn.
 func (s *scan) program(program string, args []arg, depth int) {
 	name := Base(program)
+	if known(name) && strings.Contains(wordOf(program), "/") {
+		s.wrapped = true // the word that would be remembered is a program of the system, this one only has its name
+	}
 	switch {
 	case alwaysDestroys(name):
 		if !only(args, "--help", "--version", "-whatif") {
-			s.destroys(name)
+			s.destroys(wordOf(program))
 		}
 	case isShell(name):
 		s.shell(name, args, depth)
@@ -35,6 +38,11 @@ func (s *scan) program(program string, args []arg, depth int) {
 	default:
 		s.sometimes(program, name, args)
 	}
+}
+
+// known names the programs that are remembered by their name alone.
+func known(name string) bool {
+	return isShell(name) || name == "find" || name == "fd" || name == "fdfind" || name == "git" || remoteTool(name)
 }
 
 // alwaysDestroys names the programs whose purpose is to delete, overwrite or stop.

@@ -78,7 +78,7 @@ func (s *sqlite) Cards(ctx context.Context, f CardFilter) (out []card.Card, more
 
 func (s *sqlite) Unended(ctx context.Context, limit int) (out []card.Card, err error) {
 	err = s.db.Read(ctx, func(q sqlitedb.Querier) error {
-		out, err = collect(ctx, q, scanCard, "SELECT "+cardColumns+" FROM cards WHERE end_state = 0 AND state IN (3, 4) ORDER BY seq LIMIT ?", limit)
+		out, err = collect(ctx, q, scanCard, "SELECT "+cardColumns+" FROM cards INDEXED BY cards_unsealed WHERE end_state = 0 AND state IN (3, 4) ORDER BY seq LIMIT ?", limit)
 		return err
 	})
 	return out, err
