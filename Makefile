@@ -82,7 +82,7 @@ bench: build ## speed against a direct call and a bare bridge, in one run
 	cd e2e && go run ./bench
 
 .PHONY: demo
-demo: build ## build, start on a temporary home, make three calls, show receipts and the trace
+demo: build tools ## build, start on a temporary home, make three calls, show receipts and the trace
 	tools/demo.sh
 
 .PHONY: dev
