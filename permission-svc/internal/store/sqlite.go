@@ -14,7 +14,11 @@ import (
 //go:embed migrations/*.sql
 var migrations embed.FS
 
-type sqlite struct{ db *sqlitedb.DB }
+type sqlite struct {
+	db       *sqlitedb.DB
+	standing memo[standingKey, standing]
+	asked    memo[CallKey, bool] // by turn: whether it has cards or cancellations
+}
 
 // OpenSQLite opens the embedded engine at path; "" is a private temporary store.
 func OpenSQLite(ctx context.Context, path string) (Store, error) {

@@ -84,6 +84,7 @@ func log(tx *sql.Tx, namespace, id string, state permissionv1.CardState) (int64,
 }
 
 func (s *sqlite) CreateCard(ctx context.Context, c card.Card, call grant.Call, caps Caps) (out card.Card, err error) {
+	defer s.asked.forget(CallKey{Namespace: c.Namespace, Turn: c.Turn})
 	ctx = context.WithoutCancel(ctx) // an interrupted statement would undo the neighbours of the commit
 	err = s.db.Write(ctx, func(tx *sql.Tx) error {
 		q := txQuerier{tx}
@@ -157,6 +158,9 @@ func closeCard(tx *sql.Tx, c *card.Card) error {
 }
 
 func (s *sqlite) Decide(ctx context.Context, a Answer) (c card.Card, released []card.Card, err error) {
+	if a.Grant != nil {
+		defer s.standing.clear()
+	}
 	ctx = context.WithoutCancel(ctx)
 	err = s.db.Write(ctx, func(tx *sql.Tx) error {
 		released = nil
@@ -226,6 +230,7 @@ func CallOf(c card.Card, now time.Time) grant.Call {
 }
 
 func (s *sqlite) Cancel(ctx context.Context, x Cancel) (out []card.Card, err error) {
+	defer s.asked.forget(CallKey{Namespace: x.Namespace, Turn: x.Turn})
 	ctx = context.WithoutCancel(ctx)
 	err = s.db.Write(ctx, func(tx *sql.Tx) error {
 		out = nil

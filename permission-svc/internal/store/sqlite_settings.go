@@ -15,20 +15,41 @@ import (
 	"github.com/writ-dev/writ/permission-svc/internal/setting"
 )
 
-// maxVersions bounds how many versions since a turn's begin are looked at, newest first.
+// maxVersions bounds how many versions of a setting are looked at, newest first.
 const maxVersions = 1000
 
+// standingKey names what people settled for the calls of a principal to a tool.
+type standingKey struct {
+	namespace, principal string
+	kind                 int32
+	tool, provider       string
+}
+
+// standing is what people settled, whenever.
+type standing struct {
+	settings   []setting.Settings // every version, oldest first
+	own, whole *setting.Tool
+	tools      []setting.Tool // every version of both, newest first
+	grants     []grant.Grant
+}
+
 func (s *sqlite) Situation(ctx context.Context, key CallKey, f decide.Facts) (out Situation, err error) {
+	k := standingKey{f.Namespace, f.Principal.ID, int32(f.Principal.Kind), f.Tool, f.Provider}
+	st, err := s.standing.get(k, func() (standing, error) { return s.readStanding(ctx, f) })
+	if err != nil {
+		return out, err
+	}
+	out.Settings, out.Own, out.Whole, out.Grants = since(st.settings, f.OpenTime), st.own, st.whole, st.grants
+	for _, t := range st.tools {
+		if t.At.After(f.OpenTime) {
+			out.Since = append(out.Since, t)
+		}
+	}
+	asked, err := s.asked.get(CallKey{Namespace: key.Namespace, Turn: key.Turn}, func() (bool, error) { return s.readAsked(ctx, key) })
+	if err != nil || !asked {
+		return out, err
+	}
 	err = s.db.Read(ctx, func(q sqlitedb.Querier) error {
-		if out.Settings, err = settingsSince(ctx, q, f.Namespace, f.OpenTime); err != nil {
-			return err
-		}
-		if err = out.tools(ctx, q, f); err != nil {
-			return err
-		}
-		if out.Grants, err = grantsFor(ctx, q, f.Namespace, f.Principal, f.Tool); err != nil {
-			return err
-		}
 		if out.CallCancelled, out.TurnCancelled, err = cancels(ctx, q, key); err != nil {
 			return err
 		}
@@ -41,46 +62,59 @@ func (s *sqlite) Situation(ctx context.Context, key CallKey, f decide.Facts) (ou
 	return out, err
 }
 
+// readAsked reports whether a turn has cards or cancellations at all.
+func (s *sqlite) readAsked(ctx context.Context, key CallKey) (asked bool, err error) {
+	err = s.db.Read(ctx, func(q sqlitedb.Querier) error {
+		return q.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM cards WHERE namespace = ? AND turn = ?) OR EXISTS (SELECT 1 FROM cancels WHERE namespace = ? AND turn = ?)`,
+			key.Namespace, key.Turn, key.Namespace, key.Turn).Scan(&asked)
+	})
+	return asked, err
+}
+
+func (s *sqlite) readStanding(ctx context.Context, f decide.Facts) (out standing, err error) {
+	err = s.db.Read(ctx, func(q sqlitedb.Querier) error {
+		out.settings, err = collect(ctx, q, fromJSON[setting.Settings], "SELECT body FROM settings WHERE namespace = ? ORDER BY version DESC LIMIT ?", f.Namespace, maxVersions)
+		if err != nil {
+			return err
+		}
+		slices.Reverse(out.settings)
+		names := []any{f.Namespace, f.Tool, setting.Whole(f.Provider)}
+		now, err := collect(ctx, q, fromJSON[setting.Tool], "SELECT body FROM tool_settings WHERE namespace = ? AND tool IN (?, ?) AND current = 1", names...)
+		if err != nil {
+			return err
+		}
+		for _, t := range now {
+			if t.Tool == f.Tool {
+				out.own = &t
+			} else {
+				out.whole = &t
+			}
+		}
+		out.tools, err = collect(ctx, q, fromJSON[setting.Tool], "SELECT body FROM tool_settings WHERE namespace = ? AND tool IN (?, ?) ORDER BY seq DESC LIMIT ?", append(names, maxVersions)...)
+		if err != nil {
+			return err
+		}
+		out.grants, err = grantsFor(ctx, q, f.Namespace, f.Principal, f.Tool)
+		return err
+	})
+	return out, err
+}
+
+// since cuts the version in force at a time and every later one. Before the first there is what holds by default; where
+// older versions than are kept in mind would count, the default, the lowest cap, stands for them.
+func since(all []setting.Settings, t time.Time) []setting.Settings {
+	for i := len(all) - 1; i >= 0; i-- {
+		if !all[i].At.After(t) {
+			return all[i:]
+		}
+	}
+	return append([]setting.Settings{setting.Default()}, all...)
+}
+
 func ignoreNotFound(err error) error {
 	if errors.Is(err, ErrNotFound) {
 		return nil
 	}
-	return err
-}
-
-// settingsSince returns the version in force at a time and every later one, oldest first.
-func settingsSince(ctx context.Context, q sqlitedb.Querier, namespace string, since time.Time) ([]setting.Settings, error) {
-	rows, err := collect(ctx, q, fromJSON[setting.Settings], `SELECT body FROM settings WHERE namespace = ?
-		AND version >= coalesce((SELECT max(version) FROM settings WHERE namespace = ? AND at <= ?), 0) ORDER BY version DESC LIMIT ?`,
-		namespace, namespace, nanos(since), maxVersions)
-	if err != nil {
-		return nil, err
-	}
-	slices.Reverse(rows)
-	if len(rows) == 0 || rows[0].At.After(since) {
-		return append([]setting.Settings{setting.Default()}, rows...), nil
-	}
-	return rows, nil
-}
-
-func (out *Situation) tools(ctx context.Context, q sqlitedb.Querier, f decide.Facts) error {
-	names := []any{f.Namespace, f.Tool, setting.Whole(f.Provider)}
-	now, err := collect(ctx, q, fromJSON[setting.Tool], "SELECT body FROM tool_settings WHERE namespace = ? AND tool IN (?, ?) AND current = 1", names...)
-	if err != nil {
-		return err
-	}
-	for _, t := range now {
-		if t.Tool == f.Tool {
-			out.Own = &t
-		} else {
-			out.Whole = &t
-		}
-	}
-	if len(now) == 0 {
-		return nil // a setting that is taken back is a version too
-	}
-	out.Since, err = collect(ctx, q, fromJSON[setting.Tool], "SELECT body FROM tool_settings WHERE namespace = ? AND tool IN (?, ?) AND at > ? ORDER BY seq DESC LIMIT ?",
-		append(names, nanos(f.OpenTime), maxVersions)...)
 	return err
 }
 
@@ -114,6 +148,7 @@ func (s *sqlite) PutSettings(ctx context.Context, namespace string, v setting.Se
 		_, err = tx.Exec("INSERT INTO settings (namespace, version, at, body) VALUES (?, ?, ?, ?)", namespace, v.Version, nanos(v.At), toJSON(v))
 		return err
 	})
+	s.standing.clear()
 	return v, err
 }
 
@@ -140,6 +175,7 @@ func (s *sqlite) ToolSettings(ctx context.Context, namespace, after string, limi
 }
 
 func (s *sqlite) PutToolSetting(ctx context.Context, namespace string, t setting.Tool) error {
+	defer s.standing.clear()
 	return s.db.Write(ctx, func(tx *sql.Tx) error {
 		if _, err := tx.Exec("UPDATE tool_settings SET current = 0 WHERE namespace = ? AND tool = ? AND current = 1", namespace, t.Tool); err != nil {
 			return err
@@ -219,6 +255,7 @@ func (s *sqlite) RevokeGrant(ctx context.Context, namespace, id string, by actor
 		_, err = tx.Exec("UPDATE grants SET ended = 1, body = ? WHERE id = ?", toJSON(g), id)
 		return err
 	})
+	s.standing.clear()
 	return g, err
 }
 
