@@ -24,16 +24,22 @@ type Done struct {
 }
 
 // Stream is what CallTool and AttachCall have in common.
-type Stream interface{ Next() (*gatewayv1.CallEvent, error) }
+type Stream interface {
+	Next() (*gatewayv1.CallEvent, error)
+}
 
-type callStream struct{ gatewayv1.CallService_CallToolClient }
+type callStream struct {
+	gatewayv1.CallService_CallToolClient
+}
 
 func (c callStream) Next() (*gatewayv1.CallEvent, error) {
 	r, err := c.Recv()
 	return r.GetEvent(), err
 }
 
-type attachStream struct{ gatewayv1.CallService_AttachCallClient }
+type attachStream struct {
+	gatewayv1.CallService_AttachCallClient
+}
 
 func (c attachStream) Next() (*gatewayv1.CallEvent, error) {
 	r, err := c.Recv()

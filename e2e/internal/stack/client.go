@@ -54,7 +54,26 @@ const (
 // Client connects with a credential. Calls wait for a server that restarts.
 func (s *Stack) Client(credential string) *Client {
 	s.t.Helper()
-	conn := s.dial(credential)
+	return clients(s.dial(credential))
+}
+
+// Bare is Client without the kit's interceptors: what a client of somebody else's would send.
+func (s *Stack) Bare(credential string) *Client {
+	s.t.Helper()
+	token, err := auth.ReadToken(s.Home.TokenFile(credential))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return s.WithToken(token)
+}
+
+// WithToken connects with any token; "" sends none.
+func (s *Stack) WithToken(token string) *Client {
+	s.t.Helper()
+	return clients(s.connect(token))
+}
+
+func clients(conn *grpc.ClientConn) *Client {
 	return &Client{
 		Conn: conn, Info: commonv1.NewServerInfoServiceClient(conn),
 		Connectors: registryv1.NewConnectorServiceClient(conn), Tools: registryv1.NewToolServiceClient(conn), Turns: registryv1.NewTurnServiceClient(conn),

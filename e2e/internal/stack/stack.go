@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -31,6 +32,7 @@ type Stack struct {
 	Deployment string
 
 	t      testing.TB
+	listen []string
 	args   []string
 	env    []string
 	cmd    *exec.Cmd
@@ -45,10 +47,11 @@ type Option func(*Stack)
 // WithArgs adds flags to `writ up`.
 func WithArgs(args ...string) Option { return func(s *Stack) { s.args = append(s.args, args...) } }
 
-// WithMCPFile puts an mcp.json into the home.
-func WithMCPFile(content string) Option {
-	return func(s *Stack) { s.write(filepath.Join(s.Home.Root, "mcp.json"), content) }
-}
+// WithEnv adds a variable to the server's environment.
+func WithEnv(variable string) Option { return func(s *Stack) { s.env = append(s.env, variable) } }
+
+// ListenAsConfigured leaves it to the configuration where the server listens beside the socket; without it: nowhere.
+func ListenAsConfigured() Option { return func(s *Stack) { s.listen = nil } }
 
 // WithConfig puts a writ.yaml into the home.
 func WithConfig(content string) Option {
@@ -62,7 +65,7 @@ func New(t testing.TB, opts ...Option) *Stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Stack{t: t, family: map[process]bool{}}
+	s := &Stack{t: t, listen: []string{"--listen", "off"}, family: map[process]bool{}}
 	t.Cleanup(func() {
 		s.Stop()
 		s.closeConns()
@@ -119,7 +122,7 @@ func (s *Stack) TryUp() error {
 		return err
 	}
 	defer log.Close()
-	cmd := exec.Command(Program(s.t, "writ"), append([]string{"up", "--home", s.Home.Root, "--listen", "off"}, s.args...)...)
+	cmd := exec.Command(Program(s.t, "writ"), slices.Concat([]string{"up", "--home", s.Home.Root}, s.listen, s.args)...)
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.Env = append(os.Environ(), s.env...)
 	cmd.Dir = s.Home.Root
@@ -171,6 +174,26 @@ func (s *Stack) Stop() {
 	s.NothingLeft()
 }
 
+// WriteMCPFile puts an mcp.json into the home. Before Up.
+func (s *Stack) WriteMCPFile(content string) {
+	s.t.Helper()
+	s.write(filepath.Join(s.Home.Root, "mcp.json"), content)
+}
+
+// Refused notes that the server ended by itself, and fails the test when it did not, or said that all was well.
+func (s *Stack) Refused() {
+	s.t.Helper()
+	select {
+	case <-s.gone:
+		if s.cmd.ProcessState.Success() {
+			s.t.Error("`writ up` ended with 0")
+		}
+		s.cmd = nil
+	case <-time.After(Patience):
+		s.t.Error("`writ up` is still there")
+	}
+}
+
 // Kill9 kills the server without a warning.
 func (s *Stack) Kill9() {
 	s.t.Helper()
@@ -219,10 +242,18 @@ func (s *Stack) dial(credential string) *grpc.ClientConn {
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	conn, err := grpc.NewClient("unix:"+s.Home.Socket(),
-		grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithPerRPCCredentials(auth.Token(token, false)),
-		grpc.WithConnectParams(quickReconnect()), grpc.WithDefaultCallOptions(grpc.WaitForReady(true)),
-		grpc.WithChainUnaryInterceptor(auth.UnaryClientInterceptor()), grpc.WithChainStreamInterceptor(auth.StreamClientInterceptor()))
+	return s.connect(token, grpc.WithChainUnaryInterceptor(auth.UnaryClientInterceptor()), grpc.WithChainStreamInterceptor(auth.StreamClientInterceptor()))
+}
+
+// connect connects with a token; "" sends none.
+func (s *Stack) connect(token string, opts ...grpc.DialOption) *grpc.ClientConn {
+	s.t.Helper()
+	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithConnectParams(quickReconnect()),
+		grpc.WithDefaultCallOptions(grpc.WaitForReady(true)))
+	if token != "" {
+		opts = append(opts, grpc.WithPerRPCCredentials(auth.Token(token, false)))
+	}
+	conn, err := grpc.NewClient("unix:"+s.Home.Socket(), opts...)
 	if err != nil {
 		s.t.Fatal(err)
 	}
