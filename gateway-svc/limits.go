@@ -22,6 +22,7 @@ type Limits struct {
 	EndedFor                 time.Duration // ended_calls_ms; 5 min
 	Presentings              int           // presentings_max: times that one call is presented to an executor; 3
 	PeerWait                 time.Duration // peer_wait_ms: for how long a call waits for a service that is away; 2 min
+	ClockSkew                time.Duration // clock_skew_ms: how much later than its expiry an executor may still accept a writ; 5 s
 	RetryMin                 time.Duration // retry_min_ms: the first pause between two tries; 25 ms
 	RetryMax                 time.Duration // retry_max_ms: the longest; 2 s
 	CardsPerTurnScan         int           // cards_scan_max: cards of a turn that are looked at to find one call's; 2000
@@ -43,6 +44,7 @@ func (l Limits) withDefaults() Limits {
 	count(&l.EndedFor, 5*time.Minute)
 	count(&l.Presentings, 3)
 	count(&l.PeerWait, 2*time.Minute)
+	count(&l.ClockSkew, 5*time.Second)
 	count(&l.RetryMin, 25*time.Millisecond)
 	count(&l.RetryMax, 2*time.Second)
 	count(&l.CardsPerTurnScan, 2000)
@@ -74,6 +76,7 @@ func (l Limits) Map() map[string]int64 {
 		"ended_calls_ms":                  l.EndedFor.Milliseconds(),
 		"presentings_max":                 int64(l.Presentings),
 		"peer_wait_ms":                    l.PeerWait.Milliseconds(),
+		"clock_skew_ms":                   l.ClockSkew.Milliseconds(),
 		"retry_min_ms":                    l.RetryMin.Milliseconds(),
 		"retry_max_ms":                    l.RetryMax.Milliseconds(),
 		"cards_scan_max":                  int64(l.CardsPerTurnScan),
@@ -85,6 +88,6 @@ func (l Limits) conduct() conduct.Limits {
 	return conduct.Limits{
 		Open: l.OpenCalls, PerPrincipal: l.RunningPerPrincipal, Events: l.EventsPerCall, EventBytes: l.EventBytesPerCall,
 		AllBytes: l.EventBytes, Ended: l.EndedCalls, EndedBytes: l.EndedBytes, EndedFor: l.EndedFor,
-		Presentings: l.Presentings, PeerWait: l.PeerWait, RetryMin: l.RetryMin, RetryMax: l.RetryMax,
+		Presentings: l.Presentings, PeerWait: l.PeerWait, Skew: l.ClockSkew, RetryMin: l.RetryMin, RetryMax: l.RetryMax,
 	}
 }

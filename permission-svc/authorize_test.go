@@ -12,6 +12,7 @@ import (
 	commonv1 "github.com/writ-dev/writ/gen/go/writ/common/v1"
 	permissionv1 "github.com/writ-dev/writ/gen/go/writ/permission/v1"
 	registryv1 "github.com/writ-dev/writ/gen/go/writ/registry/v1"
+	"github.com/writ-dev/writ/internal/auth"
 	"github.com/writ-dev/writ/internal/command"
 	"github.com/writ-dev/writ/internal/errs"
 	permission "github.com/writ-dev/writ/permission-svc"
@@ -261,4 +262,37 @@ func TestWhichCommandsAsk(t *testing.T) {
 	if claims := h.verify(h.authorize("t_bypass", "host", "run_command", `{"command":"ls","isolation":"host"}`)); !claims.Scopes.HostExecution || claims.Decision.Cause != "card" {
 		t.Fatalf("%+v", claims)
 	}
+}
+
+// A service may act for an agent, which the writ says, and nobody else may: design "Trust" 2.
+func TestAServiceActsForAnAgent(t *testing.T) {
+	h := start(t, permission.Config{})
+	h.turn("t_1", manual)
+	bot := &commonv1.Principal{Id: "bot", Kind: commonv1.PrincipalKind_PRINCIPAL_KIND_AGENT, Namespace: "default"}
+	authorize := func(conn permissionv1.AuthorizationServiceClient, p *commonv1.Principal) (*permissionv1.AuthorizeResponse, error) {
+		ctx := t.Context()
+		if p != nil {
+			ctx = auth.OnBehalfOf(ctx, p)
+		}
+		return conn.Authorize(ctx, &permissionv1.AuthorizeRequest{Turn: "t_1", Call: "c1", Tool: "mcp.fs.write_file", Arguments: []byte(`{"path":"a"}`)})
+	}
+	gateway := permissionv1.NewAuthorizationServiceClient(h.Service("gateway"))
+	r, err := authorize(gateway, bot)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h.approve(r.GetPending().GetCard(), once)
+	if r, err = authorize(gateway, bot); err != nil {
+		t.Fatal(err)
+	}
+	if claims := h.verify(r); claims.AssertedBy != "gateway" || claims.Subject.ID != "bot" || claims.Subject.Kind != "agent" {
+		t.Fatalf("%+v", claims)
+	}
+	_, err = authorize(gateway, nil) // a service's own turns are not an agent's
+	wantReason(t, err, "TURN_NOT_FOUND")
+	_, err = authorize(permissionv1.NewAuthorizationServiceClient(h.Caller("mallory")), bot)
+	wantReason(t, err, "ON_BEHALF_REFUSED")
+	elsewhere := &commonv1.Principal{Id: "bot", Kind: bot.Kind, Namespace: "elsewhere"}
+	_, err = authorize(gateway, elsewhere)
+	wantReason(t, err, "TURN_NOT_FOUND")
 }

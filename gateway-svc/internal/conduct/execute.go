@@ -11,9 +11,6 @@ import (
 	permissionv1 "github.com/writ-dev/writ/gen/go/writ/permission/v1"
 )
 
-// skew is how much later than its expiry a writ may still be accepted by an executor whose clock is behind.
-const skew = 5 * time.Second
-
 // Reasons of executors that the conductor acts upon, and the metadata of the second.
 const (
 	reasonClaimTaken  = "CLAIM_TAKEN"
@@ -72,7 +69,7 @@ func (c *Call) outlast(ctx context.Context, end step, before time.Time) step {
 		switch {
 		case known.over():
 			return known
-		case free && c.set.deps.Now().After(before.Add(skew)):
+		case free && c.set.deps.Now().After(before.Add(c.set.limits.Skew)):
 			return end
 		case away != nil && patience.over():
 			return step{err: &UnavailableError{Peer: "evidence", Err: away}}
@@ -241,7 +238,7 @@ func (c *Call) look(ctx context.Context) (free bool, away error, end step) {
 
 // lapse ends a call that was never claimed, as soon as nobody can claim it any more: when its last writ has expired.
 func (c *Call) lapse(ctx context.Context, cause error, peer string) step {
-	if d := c.expiry.Add(skew).Sub(c.set.deps.Now()); c.writ != "" && d > 0 {
+	if d := c.expiry.Add(c.set.limits.Skew).Sub(c.set.deps.Now()); c.writ != "" && d > 0 {
 		if err := sleep(ctx, d); err != nil {
 			return step{err: err}
 		}

@@ -24,6 +24,7 @@ type Limits struct {
 	EndedFor     time.Duration // and for how long
 	Presentings  int           // times that one call is presented to an executor, each with a new writ
 	PeerWait     time.Duration // for how long a peer may be away before the conductor gives up
+	Skew         time.Duration // how much later than its expiry an executor may still accept a writ
 	RetryMin     time.Duration // the first pause between two tries; it doubles
 	RetryMax     time.Duration // the longest pause
 }

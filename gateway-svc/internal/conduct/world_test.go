@@ -95,7 +95,7 @@ func (w *world) set(l Limits) *Set {
 func limits() Limits {
 	return Limits{
 		Open: 100, PerPrincipal: 100, Events: 100, EventBytes: 1 << 20, AllBytes: 8 << 20, Ended: 10, EndedBytes: 1 << 20,
-		EndedFor: 5 * time.Minute, Presentings: 3, PeerWait: 2 * time.Minute, RetryMin: 25 * time.Millisecond, RetryMax: 2 * time.Second,
+		EndedFor: 5 * time.Minute, Presentings: 3, PeerWait: 2 * time.Minute, Skew: 5 * time.Second, RetryMin: 25 * time.Millisecond, RetryMax: 2 * time.Second,
 	}
 }
 
@@ -296,7 +296,7 @@ func (w *world) execute(a Ask, r *run, writ string, f fault) {
 	case f == refusing:
 		refuse("WRIT_REFUSED", "SCOPES")
 		return
-	case f == expired || time.Now().After(w.expiry[writ].Add(skew)):
+	case f == expired || time.Now().After(w.expiry[writ].Add(limits().Skew)):
 		refuse("WRIT_REFUSED", "EXPIRED")
 		return
 	case claim != nil && (claim.Sealed || claim.Durable):

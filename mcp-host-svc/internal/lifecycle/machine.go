@@ -124,6 +124,14 @@ func (m *Machine) Running() int { return len(m.running) }
 // Waiting is the number of uses that wait.
 func (m *Machine) Waiting() int { return len(m.queue) }
 
+// Next is the use that is served next; 0 when none waits.
+func (m *Machine) Next() ID {
+	if len(m.queue) == 0 {
+		return 0
+	}
+	return m.queue[0].ID
+}
+
 // Failures is the number of failures in a row.
 func (m *Machine) Failures() int { return m.failures }
 

@@ -44,7 +44,7 @@ type Member[S Session] struct {
 
 	mu          sync.Mutex
 	machine     *lifecycle.Machine
-	waiters     map[lifecycle.ID]chan grant[S]
+	waiters     map[lifecycle.ID]waiter[S]
 	nextID      lifecycle.ID
 	generation  uint64 // counts processes
 	session     S
@@ -53,6 +53,12 @@ type Member[S Session] struct {
 	timer       *time.Timer
 	ended       chan struct{}
 	used        time.Time
+}
+
+// waiter is a use that is not served yet. A start for it runs in its trace.
+type waiter[S Session] struct {
+	got chan grant[S]
+	ctx context.Context
 }
 
 type grant[S Session] struct {
@@ -71,7 +77,7 @@ func New[S Session](cfg Config, open Open[S]) *Member[S] {
 	}
 	m := &Member[S]{
 		cfg: cfg, open: open, machine: lifecycle.New(cfg.Config),
-		waiters: map[lifecycle.ID]chan grant[S]{}, ended: make(chan struct{}),
+		waiters: map[lifecycle.ID]waiter[S]{}, ended: make(chan struct{}),
 	}
 	m.base, m.stop = context.WithCancel(context.Background())
 	return m
@@ -104,7 +110,7 @@ func (m *Member[S]) Acquire(ctx context.Context, use Use) (*Lease[S], error) {
 	m.nextID++
 	id := m.nextID
 	got := make(chan grant[S], 1)
-	m.waiters[id] = got
+	m.waiters[id] = waiter[S]{got, ctx}
 	m.apply(m.machine.Arrive(lifecycle.Use{ID: id, Folder: use.Folder, AnyFolder: use.AnyFolder}, m.cfg.Now()))
 	now := m.snapshot()
 	m.mu.Unlock()
@@ -172,22 +178,30 @@ func (m *Member[S]) apply(actions []lifecycle.Action) {
 }
 
 func (m *Member[S]) answer(id lifecycle.ID, g grant[S]) {
-	if ch, ok := m.waiters[id]; ok {
+	if w, ok := m.waiters[id]; ok {
 		delete(m.waiters, id)
-		ch <- g
+		w.got <- g
 	}
 }
 
 func (m *Member[S]) start(folder string) {
 	m.generation++
 	gen := m.generation
-	ctx, cancel := context.WithTimeoutCause(m.base, m.cfg.StartBudget, &BudgetError{Limit: m.cfg.StartBudget})
+	origin := m.base
+	if w, ok := m.waiters[m.machine.Next()]; ok {
+		origin = context.WithoutCancel(w.ctx)
+	}
+	ctx, cancel := context.WithTimeoutCause(origin, m.cfg.StartBudget, &BudgetError{Limit: m.cfg.StartBudget})
 	m.cancelStart = cancel
 	m.wg.Add(1)
 	go func() {
 		defer m.wg.Done()
 		defer cancel()
+		defer context.AfterFunc(m.base, cancel)()
 		s, err := m.open(ctx, folder, func() { m.rootsRead(gen) })
+		if budget, over := IsBudget(context.Cause(ctx)); over && err != nil {
+			err = &StartTooLongError{Budget: budget, Cause: err}
+		}
 		m.started(s, err)
 	}()
 }
@@ -345,6 +359,16 @@ type BudgetError struct{ Limit time.Duration }
 func (e *BudgetError) Error() string {
 	return "not ready within start_timeout_ms = " + e.Limit.String()
 }
+
+// StartTooLongError is a start that was ended because it took too long. It says
+// what was waited for.
+type StartTooLongError struct {
+	Budget *BudgetError
+	Cause  error
+}
+
+func (e *StartTooLongError) Error() string   { return e.Budget.Error() + ": " + e.Cause.Error() }
+func (e *StartTooLongError) Unwrap() []error { return []error{e.Budget, e.Cause} }
 
 // IsBudget reports whether err is about a start that took too long.
 func IsBudget(err error) (*BudgetError, bool) {

@@ -18,13 +18,16 @@ type Spec struct {
 	Dir    string   // absolute working folder
 	// Folder is the folder of the session, which the server may use; empty: none.
 	Folder string
+	// HostAccepted says that a person accepted this very provider without isolation.
+	HostAccepted bool
 }
 
 // Enforced says what was read back as in force for the process.
 type Enforced struct {
-	Isolation string            // e.g. "namespaces", "host"
-	Network   string            // e.g. "open", "none"
-	Facts     map[string]string // what was probed, mechanism by mechanism
+	Isolation  string   // the sandbox's word for the level: "guarded", "host"
+	Network    string   // "open" or "none"
+	Mechanisms []string // how each is enforced
+	Degraded   []string // what was wanted and could not be had
 }
 
 // Exit says how a process ended and what was found of its children.
@@ -32,7 +35,7 @@ type Exit struct {
 	Code      int    // exit code; -1 when it was ended by a signal
 	Signal    string // the signal's name; empty when it ended by itself
 	Survivors int    // processes of the server that outlived it and were ended
-	Remaining int    // processes that could not be ended: 0 unless something is very wrong
+	CleanedUp bool   // nothing of it is left
 }
 
 // Process is one running server.

@@ -8,6 +8,7 @@ package allinone
 import (
 	"context"
 	"crypto/ed25519"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -302,7 +303,15 @@ func (s *Server) Listen() (err error) {
 	if listen.GRPC == "none" {
 		return nil
 	}
-	tcp, err := server.ListenTCP(listen.GRPC, server.Exposure{Authenticated: true})
+	exposure := server.Exposure{Authenticated: true, External: listen.TLS.External}
+	if listen.TLS.Certificate != "" {
+		cert, err := tls.LoadX509KeyPair(listen.TLS.Certificate, listen.TLS.Key)
+		if err != nil {
+			return fmt.Errorf("listen.tls: %w", err)
+		}
+		exposure.TLS = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12}
+	}
+	tcp, err := server.ListenTCP(listen.GRPC, exposure)
 	if err != nil {
 		return err
 	}

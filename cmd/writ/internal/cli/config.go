@@ -39,6 +39,9 @@ func (a *app) configuration(listen, mcpFile string) (c configuration, err error)
 	if c.Writ, c.loaded, err = config.LoadWrit(f.Home, flags, nil); err != nil {
 		return c, usage{err}
 	}
+	if err := c.unserved(); err != nil {
+		return c, usage{err}
+	}
 	if c.MCPFile == "" {
 		c.MCPFile = "mcp.json"
 	}
@@ -46,6 +49,19 @@ func (a *app) configuration(listen, mcpFile string) (c configuration, err error)
 		c.MCPFile = filepath.Join(c.home.Root, c.MCPFile)
 	}
 	return c, nil
+}
+
+// unserved refuses settings that the kit knows and the all-in-one server does not act on yet: a setting that is accepted
+// and ignored would be a promise that nobody keeps.
+func (c configuration) unserved() error {
+	for key, set := range map[string]bool{
+		"trusted_issuers": len(c.TrustedIssuers) > 0, "limits": len(c.Limits) > 0, "permission.max_mode": c.Permission.MaxMode != "",
+	} {
+		if set {
+			return c.loaded.Wrong(key, "is not served by `writ up` yet; remove it (docs/plan.md)")
+		}
+	}
+	return nil
 }
 
 func (a *app) configCommand() *cobra.Command {

@@ -94,7 +94,7 @@ func (p *plain) Stop(grace time.Duration) process.Exit {
 		_ = syscall.Kill(group, syscall.SIGKILL)
 	})
 	state := p.cmd.ProcessState
-	exit := process.Exit{Code: state.ExitCode()}
+	exit := process.Exit{Code: state.ExitCode(), CleanedUp: true}
 	if ws, ok := state.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
 		exit.Signal = ws.Signal().String()
 	}
