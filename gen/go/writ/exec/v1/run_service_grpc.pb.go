@@ -33,6 +33,13 @@ type RunServiceClient interface {
 	// Execute verifies the writ, compares tool, fingerprint, provider, arguments and scopes with what it is about to do, takes
 	// the claim, runs the command, seals the receipt, and sends the outcome. A refusal is an outcome too: state REFUSED, with
 	// a receipt and the reason. A stream that breaks detaches: the call goes on and is attached again by its name.
+	//
+	// The result of run_command is a JSON object: {"exit_code":0,"stdout":"…","stderr":"…","truncated":false}, with
+	// "signal":"SIGKILL" and exit_code -1 when a signal ended it. Any exit code is COMPLETED. TOOL_ERROR is TIMED_OUT, with
+	// the partial result, or a program that could not be let go after the claim. CANCELLED carries the partial result and,
+	// in metadata, `begun`. UNKNOWN EXECUTOR_DIED: nobody saw the end. FOLDER_UNUSABLE, FOLDER_CHANGED, PROGRAM_UNUSABLE
+	// and ISOLATION_UNAVAILABLE are REFUSED and come before the claim: the program stands at its first instruction when
+	// the claim is taken.
 	Execute(ctx context.Context, in *ExecuteRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[ExecuteResponse], error)
 	// Attach sends the events of an execution that is running or ended lately. NOT_FOUND EXECUTION_NOT_FOUND.
 	Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[AttachResponse], error)
@@ -105,6 +112,13 @@ type RunServiceServer interface {
 	// Execute verifies the writ, compares tool, fingerprint, provider, arguments and scopes with what it is about to do, takes
 	// the claim, runs the command, seals the receipt, and sends the outcome. A refusal is an outcome too: state REFUSED, with
 	// a receipt and the reason. A stream that breaks detaches: the call goes on and is attached again by its name.
+	//
+	// The result of run_command is a JSON object: {"exit_code":0,"stdout":"…","stderr":"…","truncated":false}, with
+	// "signal":"SIGKILL" and exit_code -1 when a signal ended it. Any exit code is COMPLETED. TOOL_ERROR is TIMED_OUT, with
+	// the partial result, or a program that could not be let go after the claim. CANCELLED carries the partial result and,
+	// in metadata, `begun`. UNKNOWN EXECUTOR_DIED: nobody saw the end. FOLDER_UNUSABLE, FOLDER_CHANGED, PROGRAM_UNUSABLE
+	// and ISOLATION_UNAVAILABLE are REFUSED and come before the claim: the program stands at its first instruction when
+	// the claim is taken.
 	Execute(*ExecuteRequest, grpc.ServerStreamingServer[ExecuteResponse]) error
 	// Attach sends the events of an execution that is running or ended lately. NOT_FOUND EXECUTION_NOT_FOUND.
 	Attach(*AttachRequest, grpc.ServerStreamingServer[AttachResponse]) error

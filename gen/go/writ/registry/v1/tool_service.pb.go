@@ -181,7 +181,7 @@ func (x *ListToolsRequest) GetProvider() string {
 // ListToolsResponse is a page.
 type ListToolsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// By provider and name.
+	// Builtins in the manifest's order, then by provider and name.
 	Tools []*Tool `protobuf:"bytes,1,rep,name=tools,proto3" json:"tools,omitempty"`
 	// Empty at the end.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`

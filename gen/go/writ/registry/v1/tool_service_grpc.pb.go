@@ -29,8 +29,9 @@ const (
 //
 // ToolService shows what exists, outside of any turn.
 type ToolServiceClient interface {
-	// ListTools returns the tools known from the last listings, by provider and name, with their definitions verbatim (R34).
-	// It starts nothing.
+	// ListTools returns the tools known from the last listings, with their definitions verbatim (R34): the builtins first, in
+	// the manifest's order (R12), then the others by provider and name. A builtin without an executor in this release has no
+	// definition and is in no turn. It starts nothing.
 	ListTools(ctx context.Context, in *ListToolsRequest, opts ...grpc.CallOption) (*ListToolsResponse, error)
 	// ListPlugins returns one row per provider: the columns of `writ plugin list --tools` (R11).
 	ListPlugins(ctx context.Context, in *ListPluginsRequest, opts ...grpc.CallOption) (*ListPluginsResponse, error)
@@ -70,8 +71,9 @@ func (c *toolServiceClient) ListPlugins(ctx context.Context, in *ListPluginsRequ
 //
 // ToolService shows what exists, outside of any turn.
 type ToolServiceServer interface {
-	// ListTools returns the tools known from the last listings, by provider and name, with their definitions verbatim (R34).
-	// It starts nothing.
+	// ListTools returns the tools known from the last listings, with their definitions verbatim (R34): the builtins first, in
+	// the manifest's order (R12), then the others by provider and name. A builtin without an executor in this release has no
+	// definition and is in no turn. It starts nothing.
 	ListTools(context.Context, *ListToolsRequest) (*ListToolsResponse, error)
 	// ListPlugins returns one row per provider: the columns of `writ plugin list --tools` (R11).
 	ListPlugins(context.Context, *ListPluginsRequest) (*ListPluginsResponse, error)
