@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -324,16 +322,3 @@ func TestCallersDoNotReachExecutors(t *testing.T) {
 		}
 	}
 }
-
-// note is what the example server wrote into its file.
-type notes struct{ file string }
-
-func (n notes) count(text string) int {
-	b, err := os.ReadFile(n.file)
-	if err != nil {
-		return 0
-	}
-	return strings.Count(string(b), text)
-}
-
-func (n notes) dir() string { return filepath.Dir(n.file) }

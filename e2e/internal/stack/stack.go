@@ -157,6 +157,15 @@ func (s *Stack) healthy() error {
 	}
 }
 
+// T is the test that the stack belongs to.
+func (s *Stack) T() *testing.T {
+	t, ok := s.t.(*testing.T)
+	if !ok {
+		s.t.Fatal("a benchmark's stack has no test")
+	}
+	return t
+}
+
 // PID is the server's process id.
 func (s *Stack) PID() int { return s.cmd.Process.Pid }
 
