@@ -23,7 +23,7 @@ func (s *scan) program(program string, args []arg, depth int) {
 		s.code(name, args, depth)
 	case isInterpreter(name):
 		s.interpreter(program, name, args)
-	case slices.Contains([]string{"cmd", "powershell", "pwsh", "vim", "vi", "nvim", "ex", "ed", "emacs", "expect", "gdb", "at", "batch", "osascript",
+	case slices.Contains([]string{"cmd", "powershell", "pwsh", "vim", "vi", "nvim", "ex", "ed", "emacs", "expect", "gdb", "at", "batch", "osascript", "newgrp",
 		"foreach-object", "where-object", "invoke-expression", "invoke-command", "iex", "icm", "start-process"}, name):
 		s.opaque = true
 		s.inside(args, depth)
@@ -185,7 +185,11 @@ func (s *scan) sometimes(program, name string, args []arg) {
 		s.when(anyPrefix(args, "--del", "--remove-s", "--rsh", "-e"), word+" --delete", args)
 	case "curl", "wget", "http", "xh":
 		s.request(word, args)
-	case "sqlite3", "psql", "mysql", "mariadb", "mongosh", "mongo", "redis-cli", "sqlcmd", "bq", "clickhouse-client", "duckdb":
+	case "mongosh", "mongo", "mongoexport":
+		s.when(matches(args, regexp.MustCompile(`(?i)drop|delete|remove|update|insert|replace|shutdown|load\(|^--eval`)), word, args)
+	case "hash", "enable", "mapfile", "readarray", "complete", "bind":
+		s.when(len(args) > 0 && anyPrefix(args, "-p", "-f", "-C", "-F", "-x"), word, args)
+	case "sqlite3", "psql", "mysql", "mariadb", "redis-cli", "sqlcmd", "bq", "clickhouse-client", "duckdb":
 		s.when(matches(args, statement()), word, args)
 	case "awk", "gawk", "mawk", "nawk":
 		s.when(matches(args, regexp.MustCompile(`system|\||>|getline|@load|@include`)), word, args)
@@ -239,7 +243,7 @@ func phrase(word, name string, args []arg) string {
 		if !a.literal || a.pattern {
 			return word + " …"
 		}
-		if !strings.HasPrefix(a.text, "-") {
+		if !strings.HasPrefix(a.text, "-") && !strings.Contains(a.text, "=") {
 			word += " " + a.text
 			if a.text == "run" || a.text == "tool" {
 				continue

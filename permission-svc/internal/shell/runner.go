@@ -1,6 +1,7 @@
 package shell
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 )
@@ -28,7 +29,9 @@ func isWrapper(name string, args []arg) bool {
 		"xargs", "parallel", "flock", "chroot", "nsenter", "unshare", "watch", "script", "screen", "tmux", "strace", "ltrace", "perf", "valgrind",
 		"busybox", "toybox", "ssh", "rsh", "mosh", "npx", "bunx", "pnpx", "uvx", "pipx", "systemd-run", "xvfb-run", "fakeroot", "proot", "bwrap", "firejail",
 		"entr", "hyperfine", "chrt", "taskset", "numactl", "prlimit", "setarch", "caffeinate", "start-stop-daemon", "daemonize", "nodemon", "concurrently",
-		"docker", "podman", "nerdctl", "vagrant", "lxc", "incus", "distrobox", "toolbox", "xdg-open", "dbus-run-session", "sshpass", "expect", "coproc",
+		"docker", "podman", "nerdctl", "vagrant", "lxc", "incus", "distrobox", "toolbox", "xdg-open", "dbus-run-session", "sshpass", "coproc",
+		"pkexec", "gosu", "su-exec", "setpriv", "capsh", "machinectl", "multipass", "wsl", "adb", "sg", "nix-shell", "ansible", "runcon", "chpst", "s6-setuidgid", "tini",
+		"dumb-init", "fakechroot", "cgexec", "faketime", "unbuffer", "rlwrap", "catchsegv", "linux32", "linux64", "setlsid", "man", "less", "more", "nc", "ncat", "netcat", "socat", "make", "gmake",
 	}, name)
 }
 
@@ -39,15 +42,60 @@ func (s *scan) wrapper(name string, args []arg, depth int) {
 		s.plain("command -v")
 		return
 	}
+	switch name {
+	case "man", "less", "more", "nc", "ncat", "netcat", "socat", "make", "gmake":
+		s.rarely(name, args)
+		return
+	}
 	s.wrapped = true
 	s.words = append(s.words, name)
+	s.variables(args)
 	if slices.Contains([]string{"docker", "podman", "nerdctl"}, name) {
 		s.remote(name, args, depth)
 	}
 	s.inside(args, depth)
 	if slices.Contains([]string{"xargs", "parallel", "entr"}, name) {
-		s.opaque = s.opaque || slices.ContainsFunc(args, func(a arg) bool { return isShell(Base(a.text)) || isInterpreter(Base(a.text)) })
+		s.opaque = s.opaque || runsItsInput(args) || slices.ContainsFunc(args, func(a arg) bool { return isShell(Base(a.text)) || isInterpreter(Base(a.text)) })
 	}
+}
+
+// runsItsInput finds xargs and its kin with a placeholder, or with nothing, where the command should stand.
+func runsItsInput(args []arg) bool {
+	placeholder := false
+	for _, a := range args {
+		switch {
+		case a.text == "{}" || a.text == "%":
+			if placeholder {
+				return true // the first one was the value of -I
+			}
+			placeholder = true
+		case strings.HasPrefix(a.text, "-I{") || strings.HasPrefix(a.text, "-i") || strings.HasPrefix(a.text, "--replace"):
+			placeholder = true
+		case !strings.HasPrefix(a.text, "-"):
+			return false
+		}
+	}
+	return placeholder
+}
+
+// variables finds NAME=VALUE among a wrapper's arguments that changes what a command word means.
+func (s *scan) variables(args []arg) {
+	for _, a := range args {
+		if name, _, ok := strings.Cut(a.text, "="); ok && RiskyVariable(name) {
+			s.opaque = true
+		}
+	}
+}
+
+// rarely looks at programs that run something else with few of their options only.
+func (s *scan) rarely(name string, args []arg) {
+	runs := map[string][]string{
+		"man": {"-P", "--pager", "-H"}, "less": {"+"}, "more": {"+"}, "nc": {"-e", "-c", "--exec", "--sh-exec"}, "ncat": {"-e", "-c", "--exec", "--sh-exec", "--lua-exec"},
+		"netcat": {"-e", "-c", "--exec"}, "socat": {"EXEC", "SYSTEM", "exec", "system", "SHELL", "shell"}, "make": {"--eval", "-E", "-f-", "--file=-"}, "gmake": {"--eval", "-E", "-f-", "--file=-"},
+	}
+	s.variables(args)
+	s.opaque = s.opaque || anyPrefix(args, runs[name]...) || name == "socat" && matches(args, regexp.MustCompile(`(?i)\b(exec|system|shell):`))
+	s.plain(phrase(name, name, args))
 }
 
 // inside looks for commands among arguments.
@@ -57,7 +105,7 @@ func (s *scan) inside(args []arg, depth int) {
 		case !a.literal:
 			s.opaque = true
 		case strings.ContainsAny(a.text, " \t\n;|&`$<>("):
-			s.source(a.text, depth+1)
+			s.source(codeIn(a.text), depth+1)
 		case runsOrDestroys(a.text, args[i+1:]):
 			s.commands++
 			if s.commands > MaxCommands || depth >= MaxDepth {
@@ -67,6 +115,17 @@ func (s *scan) inside(args []arg, depth int) {
 			s.program(a.text, args[i+1:], depth+1)
 		}
 	}
+}
+
+// codeIn is the code in an argument, where an option stands before it: -S'rm x', --run='rm x'.
+func codeIn(text string) string {
+	if !strings.HasPrefix(text, "-") {
+		return text
+	}
+	if _, value, ok := strings.Cut(text, "="); ok && strings.HasPrefix(text, "--") {
+		return value
+	}
+	return text[min(2, len(text)):]
 }
 
 // runsOrDestroys reports whether a word would matter if it stood in command position.
@@ -110,6 +169,10 @@ func remoteTool(name string) bool {
 // remote finds the verb. What follows "exec" or "run" is looked at as a command.
 func (s *scan) remote(name string, args []arg, depth int) {
 	word := name
+	if matches(args, regexp.MustCompile(`(?i)^(-X|--request=|--method=)?delete$`)) {
+		s.destroys(name + " delete")
+		return
+	}
 	verbs := []string{"delete", "destroy", "rm", "rmi", "rb", "remove", "prune", "purge", "uninstall", "terminate", "drain", "drop", "down", "kill", "wipe", "reset", "sync", "apply", "replace", "del"}
 	for i, a := range args {
 		if !a.literal {
