@@ -8,11 +8,11 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	gateway "github.com/writ-dev/writ/gateway-svc"
+	"github.com/writ-dev/writ/gateway-svc/gatewaytest"
 	commonv1 "github.com/writ-dev/writ/gen/go/writ/common/v1"
 	gatewayv1 "github.com/writ-dev/writ/gen/go/writ/gateway/v1"
 	permissionv1 "github.com/writ-dev/writ/gen/go/writ/permission/v1"
-	gateway "github.com/writ-dev/writ/gateway-svc"
-	"github.com/writ-dev/writ/gateway-svc/gatewaytest"
 	"github.com/writ-dev/writ/internal/errs"
 	"github.com/writ-dev/writ/internal/testkit"
 )

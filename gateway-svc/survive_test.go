@@ -1,7 +1,6 @@
 package gateway_test
 
 import (
-	"context"
 	"slices"
 	"testing"
 	"time"
@@ -9,13 +8,13 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	gateway "github.com/writ-dev/writ/gateway-svc"
+	"github.com/writ-dev/writ/gateway-svc/gatewaytest"
 	commonv1 "github.com/writ-dev/writ/gen/go/writ/common/v1"
 	evidencev1 "github.com/writ-dev/writ/gen/go/writ/evidence/v1"
 	gatewayv1 "github.com/writ-dev/writ/gen/go/writ/gateway/v1"
 	permissionv1 "github.com/writ-dev/writ/gen/go/writ/permission/v1"
 	registryv1 "github.com/writ-dev/writ/gen/go/writ/registry/v1"
-	gateway "github.com/writ-dev/writ/gateway-svc"
-	"github.com/writ-dev/writ/gateway-svc/gatewaytest"
 	"github.com/writ-dev/writ/internal/errs"
 	"github.com/writ-dev/writ/internal/testkit"
 )
@@ -199,14 +198,14 @@ func TestEvidenceIsDown(t *testing.T) {
 
 // permission-svc restarts with cards open: watchers come back by themselves, answers stand.
 func TestPermissionRestartsWithCardsOpen(t *testing.T) {
-	b := start(t, quick())
+	cfg := quick()
+	cfg.Limits.PeerWait = time.Millisecond // a card never times out, whatever this is
+	b := start(t, cfg)
 	s := b.call("c", gatewaytest.Write, `{}`)
 	s.card()
 	b.plane.Away("permission", true)
 	b.plane.Answer(b.name("c"), permissionv1.CardState_CARD_STATE_APPROVED)
-	ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond) // longer than peer_wait_ms
-	defer cancel()
-	<-ctx.Done()
+	testkit.WaitFor(t, patience, func() bool { return b.plane.Knocks("permission") > 20 })
 	b.plane.Away("permission", false)
 	b.want(s.outcome(), commonv1.OutcomeState_OUTCOME_STATE_COMPLETED)
 }

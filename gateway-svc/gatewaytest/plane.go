@@ -59,6 +59,7 @@ type Plane struct {
 	ran       map[string]int
 	tried     map[string]int
 	away      map[string]bool
+	knocks    map[string]int
 	lives     map[string]int // of an executor: how often it died
 	traces    map[string]string
 }
@@ -72,7 +73,7 @@ func NewPlane() *Plane {
 	return &Plane{
 		key: key, changed: make(chan struct{}), turns: map[string]*registryv1.Turn{}, cancelled: map[string]bool{},
 		claims: map[string]*evidencev1.Claim{}, runs: map[string]*run{}, ran: map[string]int{}, tried: map[string]int{},
-		away: map[string]bool{}, lives: map[string]int{}, traces: map[string]string{},
+		away: map[string]bool{}, knocks: map[string]int{}, lives: map[string]int{}, traces: map[string]string{},
 	}
 }
 
@@ -130,6 +131,13 @@ func (p *Plane) Away(service string, away bool) {
 	defer p.mu.Unlock()
 	p.away[service] = away
 	p.wake()
+}
+
+// Knocks tells how many requests a service refused while it was away.
+func (p *Plane) Knocks(service string) int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.knocks[service]
 }
 
 // Kill ends an executor with everything that runs there, without a word to evidence.
@@ -225,6 +233,7 @@ func (p *Plane) goneLocked(service string) error {
 	if !p.away[service] {
 		return nil
 	}
+	p.knocks[service]++
 	return errs.New(codes.Unavailable, commonv1.ErrorReason_ERROR_REASON_PEER_UNAVAILABLE, service, "connection refused", "")
 }
 

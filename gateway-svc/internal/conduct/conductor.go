@@ -212,8 +212,9 @@ func (c *Call) readWrit(a *permissionv1.Allowed) {
 func (c *Call) wait(ctx context.Context, card *permissionv1.Card) step {
 	ctx, span := c.set.deps.Tracer.Wait(ctx, card.GetId())
 	defer func() { span.End("", "", "", nil) }()
+	c.keepCard(card)
+	c.set.move(c, waiting) // before the event, so that who sees the card can also see and cancel the wait
 	c.showCard(card)
-	c.set.move(c, waiting)
 	defer c.set.move(c, authorizing)
 	pause := c.backoff()
 	for c.pending() {
@@ -276,16 +277,21 @@ func (c *Call) cancelCard(ctx context.Context) {
 // them, and the card itself has them for everybody else who may see them.
 func (c *Call) showCard(card *permissionv1.Card) {
 	tag := card.GetId() + " " + card.GetEtag() + " " + card.GetState().String()
-	shown := cloneCard(card)
-	c.set.mu.Lock()
-	c.card = shown
-	c.set.mu.Unlock()
+	shown := c.keepCard(card)
 	if tag == c.cardTag {
 		return
 	}
 	c.cardTag = tag
 	c.span.Card(card.GetId())
 	c.log.append(&gatewayv1.CallEvent{Event: &gatewayv1.CallEvent_Card{Card: shown}})
+}
+
+func (c *Call) keepCard(card *permissionv1.Card) *permissionv1.Card {
+	kept := cloneCard(card)
+	c.set.mu.Lock()
+	defer c.set.mu.Unlock()
+	c.card = kept
+	return kept
 }
 
 // accept says that the call exists. From here on it ends with an outcome.

@@ -35,8 +35,8 @@ func (c *Call) present(ctx context.Context, a *permissionv1.Allowed) step {
 	c.lastSeq, c.begun = 0, false
 	before := c.shown // until when an earlier presenting may still be accepted
 	c.shown = c.expiry
-	c.tellAuthorized(a)
 	c.set.move(c, running)
+	c.tellAuthorized(a)
 	defer c.set.move(c, authorizing)
 	o, err := c.stream(ctx, ex, func(ctx context.Context, each func(*commonv1.ExecutionEvent)) error {
 		return ex.Execute(ctx, c.ask, a.GetWrit(), each)

@@ -180,10 +180,11 @@ func (w *world) askCard(a Ask) *permissionv1.Card {
 		Principal: a.Principal, Tool: &commonv1.ToolIdentity{Tool: a.Tool}, Arguments: a.Arguments, AskTime: timestamppb.Now(),
 	}
 	w.cards[a.Key] = c
+	answer, decide := w.card, w.decide
 	w.wg.Go(func() {
-		time.Sleep(w.decide)
+		time.Sleep(decide)
 		state := permissionv1.CardState_CARD_STATE_APPROVED
-		if w.card == "deny" {
+		if answer == "deny" {
 			state = permissionv1.CardState_CARD_STATE_DENIED
 		}
 		w.decideCard(a.Key, state)
@@ -488,6 +489,8 @@ func (w *world) Owned(context.Context, string, *commonv1.Principal) error { retu
 func (w *world) status(err error) *statuspb.Status { return status(fmt.Sprintf("%T", err)) }
 
 func (w *world) readWrit(writ string) (Writ, bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	return Writ{Tool: "mcp.fs.write_file", Effect: w.effect, Expiry: w.expiry[writ]}, true
 }
 
