@@ -118,7 +118,9 @@ func (s *Server) call(m message) {
 }
 
 // Notify sends a notification without parameters.
-func (s *Server) Notify(method string) { s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%s}`, Quote(method))) }
+func (s *Server) Notify(method string) {
+	s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","method":%s}`, Quote(method)))
+}
 
 func (s *Server) say(id json.RawMessage, member string, value []byte) {
 	s.write(fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,%q:%s}`, id, member, value))
