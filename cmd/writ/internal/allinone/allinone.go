@@ -242,6 +242,7 @@ func (s *Server) exec(ctx context.Context, deployment string, k keys) (service, 
 func (s *Server) mcphost(ctx context.Context, deployment string, k keys) (service, error) {
 	as := s.channel.As(mcphostName)
 	svc, err := mcphost.New(ctx, mcphost.Config{
+		Namespaces: []string{auth.DefaultNamespace},
 		Deployment: deployment, StorePath: s.cfg.Home.DataFile(mcphostName), Mask: s.serverMask(),
 		ServersDir: filepath.Join(s.cfg.Home.Root, "servers"),
 	}, mcphost.WithLogger(s.log(mcphostName)), mcphost.WithTracerProvider(s.provider(mcphostName)), mcphost.WithKey(k[mcphostName].private, k[mcphostName].id),

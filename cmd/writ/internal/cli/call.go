@@ -57,7 +57,7 @@ func (a *app) callCommand() *cobra.Command {
 			}
 			c := &conversation{app: a, conn: conn, noWait: noWait, raw: raw, start: time.Now()}
 			err = c.call(cmd.Context(), &gatewayv1.CallToolRequest{Turn: t.GetId(), Call: id, Tool: args[0], Arguments: argBytes})
-			if own && !c.pending {
+			if own && !c.pending && cmd.Context().Err() == nil { // who leaves leaves the call running, and its turn open
 				endTurn(conn, t.GetId())
 			}
 			return err
@@ -187,7 +187,7 @@ func (s attachStream) Recv() (*gatewayv1.CallToolResponse, error) {
 }
 
 func (c *conversation) interrupted(ctx context.Context, err error) error {
-	if ctx.Err() != nil && c.name != "" {
+	if ctx.Err() != nil && c.name != "" && !c.stream {
 		c.Note("left: the call goes on. Look with  writ calls show %s   stop it with  writ calls cancel %s", c.name, c.name)
 	}
 	return err
@@ -417,6 +417,12 @@ func (a *app) runCommand() *cobra.Command {
 			fmt.Fprintf(&b, `],"network":%s,"timeout_seconds":%d}`, quote(network), timeout)
 			c := &conversation{app: a, conn: conn, stream: true, start: time.Now()}
 			err = c.call(cmd.Context(), &gatewayv1.CallToolRequest{Turn: t.GetId(), Tool: "run_command", Arguments: []byte(b.String())})
+			if cmd.Context().Err() != nil { // an interrupted program ends, as at any terminal
+				ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+				defer cancel()
+				_, _ = conn.Turns.CancelTurn(ctx, &registryv1.CancelTurnRequest{Turn: t.GetId()})
+				return err
+			}
 			endTurn(conn, t.GetId())
 			return err
 		},
