@@ -63,7 +63,7 @@ func parse(args []string, out io.Writer) (f flags, err error) {
 
 func config(f flags, h *home.Home) (cfg permission.Config, err error) {
 	cfg = permission.Config{
-		StorePath: h.DataFile(permission.ServiceName), KeysDir: filepath.Join(filepath.Dir(h.KeyFile(permission.ServiceName)), "writ"),
+		StorePath: h.DataFile(permission.ServiceName), KeysDir: filepath.Join(filepath.Dir(h.KeyFile(permission.ServiceName)), "writs"),
 		KeyLifetime: f.keyLifetime, WritLifetime: f.writLifetime, DecisionMaxAge: f.decisionMaxAge,
 	}
 	if cfg.Deployment, err = h.DeploymentID(); err != nil {
