@@ -6,8 +6,6 @@ import (
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"log/slog"
 	"sync"
 	"sync/atomic"
@@ -27,6 +25,7 @@ import (
 	permissionv1 "github.com/writ-dev/writ/gen/go/writ/permission/v1"
 	registryv1 "github.com/writ-dev/writ/gen/go/writ/registry/v1"
 	"github.com/writ-dev/writ/internal/errs"
+	"github.com/writ-dev/writ/internal/home"
 	"github.com/writ-dev/writ/internal/receipt"
 )
 
@@ -181,8 +180,7 @@ func (s *Server) ensureKey() error {
 	if err != nil {
 		return err
 	}
-	sum := sha256.Sum256(public)
-	s.key, s.keyID = key, hex.EncodeToString(sum[:8])
+	s.key, s.keyID = key, home.KeyID(public)
 	return nil
 }
 
