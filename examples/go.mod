@@ -1,4 +1,3 @@
 module github.com/writ-dev/writ/examples
 
 go 1.26
-
