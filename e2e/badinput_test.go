@@ -76,7 +76,7 @@ func TestBadArguments(t *testing.T) {
 // R17).
 func TestBadServers(t *testing.T) {
 	t.Parallel()
-	s := stack.New(t, stack.WithConfig("limits:\n  discover_timeout_ms: 3000\n"))
+	s := stack.New(t)
 	echo := newEcho(t)
 	s.WriteMCPFile(fmt.Sprintf(`{"servers":{
 		"good":    {"transport":"stdio","command":%q,"args":%s},
@@ -132,7 +132,7 @@ func TestBadConfigurationFile(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct{ yaml, want string }{
 		"an unknown key":    {"lissten:\n  grpc: none\n", "lissten"},
-		"an unknown limit":  {"limits:\n  no_such_limit: 3\n", "no_such_limit"},
+		"no such limit":     {"limits:\n  no_such_limit: 3\n", "limits"},
 		"an open listener":  {"listen:\n  grpc: 0.0.0.0:0\n", "0.0.0.0"},
 		"no YAML whatever":  {"listen: [", "writ.yaml"},
 		"a mode of no kind": {"permission:\n  max_mode: everything\n", "everything"},

@@ -65,7 +65,7 @@ func New(t testing.TB, opts ...Option) *Stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Stack{t: t, listen: []string{"--listen", "off"}, family: map[process]bool{}}
+	s := &Stack{t: t, listen: []string{"--listen", "none"}, family: map[process]bool{}}
 	t.Cleanup(func() {
 		s.Stop()
 		s.closeConns()
