@@ -157,6 +157,7 @@ func TestForeignCodeDoesNotReachWrit(t *testing.T) {
 	args := []string{s.Home.Root, strconv.Itoa(s.PID()), link}
 
 	t.Run("a sandboxed command", func(t *testing.T) {
+		s := s.In(t)
 		turn := s.OpenTurn(&registryv1.OpenTurnRequest{Workspace: folder})
 		argv, err := json.Marshal(map[string]any{"argv": append([]string{program, "try"}, args...)})
 		if err != nil {
@@ -173,6 +174,7 @@ func TestForeignCodeDoesNotReachWrit(t *testing.T) {
 		checkAttempts(t, []byte(result.Stdout))
 	})
 	t.Run("an MCP server", func(t *testing.T) {
+		s := s.In(t)
 		s.AddConnector("abuse", program, append([]string{"mcp"}, args...)...)
 		turn := s.OpenTurn(&registryv1.OpenTurnRequest{Workspace: folder})
 		done := s.Call(turn, "mcp.abuse.attempt", `{}`, commonv1.OutcomeState_OUTCOME_STATE_COMPLETED)

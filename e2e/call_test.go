@@ -36,6 +36,7 @@ func TestThreeCallsAndTheirReceipts(t *testing.T) {
 	}
 
 	t.Run("a read runs", func(t *testing.T) {
+		s := s.In(t)
 		done := s.Call(turn, "mcp.echo.echo", `{"text":"hello"}`, completed)
 		if done.Card != nil {
 			t.Errorf("a read in mode manual asked: %v", done.Card.GetWhy())
@@ -46,6 +47,7 @@ func TestThreeCallsAndTheirReceipts(t *testing.T) {
 		checkCallReceipt(t, s, done, "mcp-host", "mode", `{"text":"hello"}`)
 	})
 	t.Run("an unclassified tool asks", func(t *testing.T) {
+		s := s.In(t)
 		arguments := echo.arguments("a note")
 		done := s.Call(turn, "mcp.echo.append_note", arguments, completed)
 		if done.Card == nil {
@@ -63,6 +65,7 @@ func TestThreeCallsAndTheirReceipts(t *testing.T) {
 		}
 	})
 	t.Run("a command runs in a sandbox", func(t *testing.T) {
+		s := s.In(t)
 		arguments := `{"command":"echo out > made && cat /proc/self/status | grep NoNewPrivs && cat /proc/net/dev | wc -l"}`
 		done := s.Call(turn, "run_command", arguments, completed)
 		if done.Card == nil || done.Card.GetPreview().GetCommand() == "" {
@@ -88,6 +91,7 @@ func TestThreeCallsAndTheirReceipts(t *testing.T) {
 		}
 	})
 	t.Run("a command that a person denies", func(t *testing.T) {
+		s := s.In(t)
 		card := askFor(t, s, turn, `{"command":"touch denied"}`)
 		s.Deny(card.GetId())
 		done, err := s.Client(stack.Caller).Attach(s.Context(), "turns/"+turn.GetId()+"/calls/"+card.GetCall(), nil)

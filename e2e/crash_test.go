@@ -134,6 +134,8 @@ func TestApprovedAfterTheRestart(t *testing.T) {
 	card := askFor(t, s, turn, `{"command":"echo once >> effects"}`)
 	s.Restart()
 	s.Approve(card.GetId(), permissionv1.Lifetime_LIFETIME_ONCE)
+	// Looking at the call may make the door conduct it: so the effect is waited for first.
+	testkit.WaitFor(t, stack.Patience, func() bool { return effects(folder, "effects") == 1 })
 	ended := waitEnded(t, s, "turns/"+turn.GetId()+"/calls/"+card.GetCall())
 	if ended.GetState() != completed || effects(folder, "effects") != 1 {
 		t.Errorf("%v, the effect happened %d times: %v", ended.GetState(), effects(folder, "effects"), ended.GetStatus())

@@ -19,7 +19,7 @@ type echoServer struct {
 	notes, lines string // files
 }
 
-func newEcho(t *testing.T) *echoServer {
+func newEcho(t testing.TB) *echoServer {
 	t.Helper()
 	dir := t.TempDir()
 	return &echoServer{notes: filepath.Join(dir, "notes"), lines: filepath.Join(dir, "lines")}

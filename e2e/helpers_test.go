@@ -12,7 +12,7 @@ import (
 	"github.com/writ-dev/writ/internal/errs"
 )
 
-func mustTool(t *testing.T, turn *registryv1.Turn, id string) *registryv1.TurnTool {
+func mustTool(t testing.TB, turn *registryv1.Turn, id string) *registryv1.TurnTool {
 	t.Helper()
 	tool := stack.Tool(turn, id)
 	if tool == nil {

@@ -246,7 +246,7 @@ func (w *world) refused(t *testing.T, x executor, o *commonv1.Outcome, want stri
 	if len(o.GetResult()) != 0 {
 		t.Errorf("a refusal carries a result: %s", o.GetResult())
 	}
-	facts, got := w.Receipt(stack.Service, o.GetReceipt())
+	facts, got := w.In(t).Receipt(stack.Service, o.GetReceipt())
 	if facts.Kind != evidencev1.ReceiptKind_RECEIPT_KIND_REFUSAL || facts.State != commonv1.OutcomeState_OUTCOME_STATE_REFUSED || facts.Executor != x.name {
 		t.Errorf("the receipt says %v %v by %s", facts.Kind, facts.State, facts.Executor)
 	}

@@ -116,7 +116,10 @@ func (s *Stack) addCredentials() {
 	} {
 		token := auth.NewToken()
 		sum := sha256.Sum256([]byte(token))
-		row["sha256"], row["namespace"], row["agents"], row["workspace_roots"] = hex.EncodeToString(sum[:]), auth.DefaultNamespace, []string{auth.Any}, []string{auth.Any}
+		row["sha256"], row["agents"], row["workspace_roots"] = hex.EncodeToString(sum[:]), []string{auth.Any}, []string{auth.Any}
+		if row["id"] != Service { // services serve every namespace
+			row["namespace"] = auth.DefaultNamespace
+		}
 		table.Credentials = append(table.Credentials, row)
 		if err := home.CreatePrivate(s.Home.TokenFile(row["id"].(string)), []byte(token+"\n")); err != nil {
 			s.t.Fatal(err)

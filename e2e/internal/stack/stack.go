@@ -38,7 +38,6 @@ type Stack struct {
 	cmd    *exec.Cmd
 	gone   chan struct{} // closed when the server's process has ended
 	family map[process]bool
-	conns  []*grpc.ClientConn
 }
 
 // Option changes how the server is started.
@@ -68,7 +67,6 @@ func New(t testing.TB, opts ...Option) *Stack {
 	s := &Stack{t: t, listen: []string{"--listen", "none"}, family: map[process]bool{}}
 	t.Cleanup(func() {
 		s.Stop()
-		s.closeConns()
 		if t.Failed() {
 			t.Logf("server log:\n%s", s.Log())
 		}
@@ -158,12 +156,13 @@ func (s *Stack) healthy() error {
 }
 
 // T is the test that the stack belongs to.
-func (s *Stack) T() *testing.T {
-	t, ok := s.t.(*testing.T)
-	if !ok {
-		s.t.Fatal("a benchmark's stack has no test")
-	}
-	return t
+func (s *Stack) T() testing.TB { return s.t }
+
+// In is the stack for a subtest, which fails in place of the test that started it. It does not start or stop.
+func (s *Stack) In(t testing.TB) *Stack {
+	inner := *s
+	inner.t = t
+	return &inner
 }
 
 // PID is the server's process id.
@@ -266,12 +265,6 @@ func (s *Stack) connect(token string, opts ...grpc.DialOption) *grpc.ClientConn 
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.conns = append(s.conns, conn)
+	s.t.Cleanup(func() { _ = conn.Close() })
 	return conn
-}
-
-func (s *Stack) closeConns() {
-	for _, c := range s.conns {
-		_ = c.Close()
-	}
 }
