@@ -111,14 +111,15 @@ type Server struct {
 	record     *evidencePeer
 	turns      *registryPeer
 
-	fresh  atomic.Bool // the approved cards have to be read once more
+	opened chan struct{} // a watch was opened
+	fresh  atomic.Bool   // the approved cards have to be read once more
 	mu     sync.Mutex
 	closed bool
 }
 
 // New makes a server. It conducts from the first request on; Run adds what happens without one.
 func New(_ context.Context, cfg Config, opts ...Option) (*Server, error) {
-	s := &Server{cfg: cfg, limits: cfg.Limits.withDefaults(), log: slog.Default(), provider: noop.NewTracerProvider(), now: time.Now}
+	s := &Server{cfg: cfg, limits: cfg.Limits.withDefaults(), log: slog.Default(), provider: noop.NewTracerProvider(), now: time.Now, opened: make(chan struct{}, 1)}
 	for _, o := range opts {
 		o(s)
 	}
@@ -218,6 +219,9 @@ func (s *Server) Health(context.Context) error {
 	}
 	return nil
 }
+
+// LimitValues are the limits in force, by their names in docs/limits.md.
+func (s *Server) LimitValues() map[string]int64 { return s.limits.Map() }
 
 // GetServerInfo describes the server.
 func (s *Server) GetServerInfo(context.Context, *commonv1.GetServerInfoRequest) (*commonv1.GetServerInfoResponse, error) {

@@ -38,12 +38,6 @@ func (t tracer) Call(base, caller context.Context, a conduct.Ask) (context.Conte
 	return ctx, span{s}
 }
 
-// Wait begins the span of a wait for a person, as the gateway sees it.
-func (t tracer) Wait(ctx context.Context, card string) (context.Context, conduct.Span) {
-	ctx, s := telemetry.Start(ctx, t.tracer, telemetry.SpanAwaitPerson, telemetry.Card.String(card))
-	return ctx, span{s}
-}
-
 type span struct{ trace.Span }
 
 func (s span) TraceID() string {

@@ -29,41 +29,48 @@ func (s *Server) Run(ctx context.Context) error {
 	return nil
 }
 
+// sweep looks again at what a watch may have missed: one that was opened may begin a moment later, and what happened in
+// between is sent to nobody. It looks soon after a watch was opened, and from time to time.
 func (s *Server) sweep(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
+	soon := time.NewTimer(s.limits.RetryMax)
+	defer soon.Stop()
 	for {
 		select {
+		case <-s.opened:
+			soon.Reset(s.limits.RetryMax)
+			continue
+		case <-soon.C:
 		case <-tick.C:
 			s.set.Sweep()
-			s.missedTurns(ctx)
-			s.lookAgain(ctx)
 		case <-ctx.Done():
 			return
+		}
+		s.missedTurns(ctx)
+		if s.fresh.Swap(false) && s.conductApproved(ctx) != nil {
+			s.fresh.Store(true)
 		}
 	}
 }
 
-// lookAgain reads the approved cards a second time after a watch began. A watch that was opened may begin a moment
-// later, and what was approved in between would be nobody's.
-func (s *Server) lookAgain(ctx context.Context) {
-	if !s.fresh.Swap(false) {
-		return
-	}
-	if err := s.conductApproved(ctx); err != nil {
-		s.fresh.Store(true)
+// lookSoon has sweep look again.
+func (s *Server) lookSoon() {
+	select {
+	case s.opened <- struct{}{}:
+	default:
 	}
 }
 
 // watchCards conducts cards that were approved while no conductor waited for them. The watch begins before the cards
 // that are approved already are read, so that none falls between; which of them were executed long ago says the record.
 func (s *Server) watchCards(ctx context.Context) {
-	cursor, scanned := "", false
+	cursor, scanned := "", false // a watch that ended before it gave a cursor has to begin with reading the cards again
 	s.keepTrying(ctx, "cards", func(ctx context.Context) error {
 		err := drain(ctx, permissionName,
 			func(ctx context.Context) (grpc.ServerStreamingClient[permissionv1.WatchCardsResponse], error) {
 				stream, err := s.clients.Cards.WatchCards(ctx, &permissionv1.WatchCardsRequest{Cursor: cursor})
-				if err != nil || scanned {
+				if err != nil || scanned && cursor != "" {
 					return stream, err
 				}
 				if err := s.conductApproved(ctx); err != nil {
@@ -71,6 +78,7 @@ func (s *Server) watchCards(ctx context.Context) {
 				}
 				scanned = true
 				s.fresh.Store(true)
+				s.lookSoon()
 				return stream, nil
 			},
 			func(m *permissionv1.WatchCardsResponse) {
@@ -171,6 +179,7 @@ func (s *Server) watchTurns(ctx context.Context) {
 				stream, err := s.clients.Turns.WatchTurns(ctx, &registryv1.WatchTurnsRequest{})
 				if err == nil {
 					s.missedTurns(ctx)
+					s.lookSoon()
 				}
 				return stream, err
 			},

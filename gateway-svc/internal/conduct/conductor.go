@@ -210,8 +210,6 @@ func (c *Call) readWrit(a *permissionv1.Allowed) {
 
 // wait is the stage in which a person is asked. It ends when the card is decided, or when the call is cancelled.
 func (c *Call) wait(ctx context.Context, card *permissionv1.Card) step {
-	ctx, span := c.set.deps.Tracer.Wait(ctx, card.GetId())
-	defer func() { span.End("", "", "", nil) }()
 	c.keepCard(card)
 	c.set.move(c, waiting) // before the event, so that who sees the card can also see and cancel the wait
 	c.showCard(card)

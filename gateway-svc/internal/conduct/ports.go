@@ -117,12 +117,11 @@ type Span interface {
 	End(state, reason, receipt string, err error)
 }
 
-// Tracer begins spans.
+// Tracer begins spans. The wait for a person has none here: it is permission-svc's.
 type Tracer interface {
 	// Call begins the span of a conductor. The context that it returns lives as long as base and belongs to the trace
 	// of caller; of a resumed call it belongs to a new trace that links to the card's.
 	Call(base, caller context.Context, a Ask) (context.Context, Span)
-	Wait(ctx context.Context, card string) (context.Context, Span)
 }
 
 // Kind is how a peer failed.

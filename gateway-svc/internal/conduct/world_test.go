@@ -509,7 +509,6 @@ func status(reason string, kv ...string) *statuspb.Status {
 type noTracer struct{}
 
 func (noTracer) Call(base, _ context.Context, _ Ask) (context.Context, Span) { return base, noSpan{} }
-func (noTracer) Wait(ctx context.Context, _ string) (context.Context, Span)  { return ctx, noSpan{} }
 
 type noSpan struct{}
 
