@@ -75,8 +75,8 @@ type Limits struct {
 	BlobMaxBytes          int64         // blob_max_bytes: 1 GiB
 	OpenClaimsMax         int64         // open_claims_max: durable and unsealed, of one namespace; 10,000
 	ReservedClaimsMax     int64         // reserved_claims_max: of read classes, in memory; 65,536
-	ReservedClaimsFor     time.Duration // reserved_claims_for: 1 h
-	RefusalWindow         time.Duration // refusal_window: in which identical refusals are counted in one receipt; 1 min
+	ReservedClaimsFor     time.Duration // reserved_claims_for_ms: 1 h
+	RefusalWindow         time.Duration // refusal_window_ms: in which identical refusals are counted in one receipt; 1 min
 	RefusalKinds          int64         // refusal_kinds: different refusals that are remembered for that; 4,096
 	TraceQueueMax         int64         // trace_queue_max: spans that wait to be stored; 8,192
 	TraceSpansMax         int64         // trace_spans_max: of one trace; 2,000
@@ -349,5 +349,7 @@ func (s *Server) LimitValues() map[string]int64 {
 		"payload_row_max_bytes": s.limits.PayloadRowMaxBytes, "blob_max_bytes": s.limits.BlobMaxBytes,
 		"open_claims_max": s.limits.OpenClaimsMax, "reserved_claims_max": s.limits.ReservedClaimsMax,
 		"statement_max_bytes": receipt.MaxStatement, "trace_spans_max": s.limits.TraceSpansMax, "traces_max": s.limits.TracesMax,
+		"trace_queue_max": s.limits.TraceQueueMax, "refusal_kinds": s.limits.RefusalKinds,
+		"refusal_window_ms": s.limits.RefusalWindow.Milliseconds(), "reserved_claims_for_ms": s.limits.ReservedClaimsFor.Milliseconds(),
 	}
 }

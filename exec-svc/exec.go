@@ -55,10 +55,10 @@ type Limits struct {
 	ProcessesMax      int           // exec_processes_max, 1024 of one command
 	MemoryMaxBytes    int64         // exec_memory_max_bytes, 4 GiB of one command
 	FileMaxBytes      int64         // exec_file_max_bytes, 16 GiB of one file
-	KillGrace         time.Duration // exec_kill_grace, 5 s from TERM to KILL
+	KillGrace         time.Duration // exec_kill_grace_ms, 5 s from TERM to KILL
 	KeptMax           int           // exec_kept_max, 64 ended runs that can be attached
-	KeptFor           time.Duration // exec_kept_for, 10 min
-	SealPatience      time.Duration // exec_seal_patience, 30 s of trying to seal
+	KeptFor           time.Duration // exec_kept_for_ms, 10 min
+	SealPatience      time.Duration // exec_seal_patience_ms, 30 s of trying to seal
 }
 
 func (l Limits) withDefaults() Limits {
@@ -91,14 +91,14 @@ func (l Limits) withDefaults() Limits {
 }
 
 // LimitValues are the limits in force by their names in docs/limits.md: bytes,
-// counts, and seconds for times.
+// counts, and milliseconds for times.
 func (s *Server) LimitValues() map[string]int64 {
 	l := s.limits
 	return map[string]int64{
 		"arguments_max_bytes": l.ArgumentsMaxBytes, "exec_output_max_bytes": l.OutputMaxBytes, "exec_runs_max": int64(l.RunsMax),
 		"exec_processes_max": int64(l.ProcessesMax), "exec_memory_max_bytes": l.MemoryMaxBytes, "exec_file_max_bytes": l.FileMaxBytes,
-		"exec_kill_grace": int64(l.KillGrace / time.Second), "exec_kept_max": int64(l.KeptMax), "exec_kept_for": int64(l.KeptFor / time.Second),
-		"exec_seal_patience": int64(l.SealPatience / time.Second),
+		"exec_kill_grace_ms": int64(l.KillGrace / time.Millisecond), "exec_kept_max": int64(l.KeptMax), "exec_kept_for_ms": int64(l.KeptFor / time.Millisecond),
+		"exec_seal_patience_ms": int64(l.SealPatience / time.Millisecond),
 	}
 }
 
