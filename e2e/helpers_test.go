@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/writ-dev/writ/e2e/internal/stack"
 	evidencev1 "github.com/writ-dev/writ/gen/go/writ/evidence/v1"
@@ -71,4 +72,14 @@ func receiptRequest(name string) *evidencev1.GetReceiptRequest {
 
 func traceRequest(name string) *evidencev1.GetTraceRequest {
 	return &evidencev1.GetTraceRequest{Name: name}
+}
+
+// waitFor polls until a condition holds, and says what it was about when it does not.
+func waitFor(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(stack.Patience); !cond(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within %s: %s", stack.Patience, what)
+		}
+	}
 }
