@@ -134,3 +134,20 @@ func TestEveryLimitIsDocumented(t *testing.T) {
 		}
 	}
 }
+
+// The example in docs/embedding.md is the one that is tested.
+func TestTheExampleInTheDocumentationIsTheTestedOne(t *testing.T) {
+	source, err := os.ReadFile("embedding_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, body, _ := strings.Cut(string(source), "func Example_embedding() {\n")
+	body, _, ok := strings.Cut(body, "\t// Output:")
+	if !ok {
+		t.Fatal("embedding_test.go has no example with an output")
+	}
+	body = strings.ReplaceAll(strings.TrimPrefix(body, "\t"), "\n\t", "\n")
+	if !strings.Contains(pages(t)["../../docs/embedding.md"], "```go\n"+body+"```\n") {
+		t.Errorf("docs/embedding.md does not show the tested example:\n%s", body)
+	}
+}
