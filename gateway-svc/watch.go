@@ -30,27 +30,38 @@ func (s *Server) Run(ctx context.Context) error {
 }
 
 // sweep looks again at what a watch may have missed: one that was opened may begin a moment later, and what happened in
-// between is sent to nobody. It looks soon after a watch was opened, and from time to time.
+// between is sent to nobody. It looks twice soon after a watch was opened, and from time to time.
 func (s *Server) sweep(ctx context.Context) {
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
-	soon := time.NewTimer(s.limits.RetryMax)
+	soon := time.NewTimer(s.limits.RetryMin)
 	defer soon.Stop()
-	for {
+	for early := true; ; {
 		select {
 		case <-s.opened:
-			soon.Reset(s.limits.RetryMax)
+			early = true
+			soon.Reset(4 * s.limits.RetryMin)
 			continue
 		case <-soon.C:
+			if early {
+				soon.Reset(s.limits.RetryMax)
+			}
+			s.lookAgain(ctx, early)
+			early = false
 		case <-tick.C:
 			s.set.Sweep()
+			s.lookAgain(ctx, false)
 		case <-ctx.Done():
 			return
 		}
-		s.missedTurns(ctx)
-		if s.fresh.Swap(false) && s.conductApproved(ctx) != nil {
-			s.fresh.Store(true)
-		}
+	}
+}
+
+// lookAgain asks for the turns of open calls and, after a watch began with nothing, for the approved cards.
+func (s *Server) lookAgain(ctx context.Context, onceMore bool) {
+	s.missedTurns(ctx)
+	if s.fresh.Load() && s.conductApproved(ctx) == nil {
+		s.fresh.Store(onceMore)
 	}
 }
 

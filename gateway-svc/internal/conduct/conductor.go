@@ -35,7 +35,7 @@ func (c *Call) run(caller context.Context) {
 	if end.outcome == nil && c.set.base.Err() != nil {
 		end.err = ErrStopping
 	}
-	if end.outcome == nil {
+	if end.outcome == nil && c.accepted && !errors.Is(end.err, ErrStopping) {
 		c.set.deps.Log.WarnContext(ctx, "a call is no longer conducted here", "call", c.ask.Name(), "error", end.err)
 	}
 	span.End(end.outcome.GetState().String(), reasonOf(end.outcome), end.outcome.GetReceipt(), end.err)
