@@ -218,49 +218,79 @@ func TestSoakKills(t *testing.T) {
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 1))
 	s := stack.Start(t)
+	folder := s.Workspace()
 	echo := addEcho(s, "echo")
-	s.Settle("mcp.echo.append_note", commonv1.SecurityClass_SECURITY_CLASS_EXTERNAL_MUTATION, commonv1.Disposition_DISPOSITION_ALWAYS_ALLOW, echo.digest)
-	turn := s.OpenTurn(&registryv1.OpenTurnRequest{})
+	kinds := []effect{
+		{"mcp.echo.append_note", func(id string) string { return echo.arguments(id) }, echo.count},
+		{"run_command", func(id string) string { return fmt.Sprintf(`{"command":"echo x >> %s"}`, id) }, func(id string) int { return effects(folder, id) }},
+	}
+	for _, k := range kinds {
+		s.Settle(k.tool, commonv1.SecurityClass_SECURITY_CLASS_UNSPECIFIED, commonv1.Disposition_DISPOSITION_ALWAYS_ALLOW, echo.digestOf(k.tool))
+	}
+	turn := s.OpenTurn(&registryv1.OpenTurnRequest{Workspace: folder})
+	made := 0
 	for round, until := 0, time.Now().Add(lasts); round < 3 || time.Now().Before(until); round++ {
-		names := killUnder(s, turn, echo, round, time.Duration(random.Int64N(int64(400*time.Millisecond))))
-		s.Restart()
-		for _, id := range names {
-			o := settleCall(t, s, turn, echo, id)
-			agree(t, s, o, echo.count(id+";"))
+		calls := killUnder(s, turn, kinds, round, time.Duration(random.Int64N(int64(400*time.Millisecond))))
+		made += len(calls)
+		for _, c := range calls {
+			agree(t, s, settleCall(t, s, turn, c), c.count(c.id))
 		}
 		if t.Failed() {
 			t.Fatalf("round %d", round)
 		}
 	}
+	t.Logf("%d calls", made)
 }
 
-// killUnder makes calls from four callers until the time is over, and leaves the server to be killed.
-func killUnder(s *stack.Stack, turn *registryv1.Turn, echo *echoServer, round int, lasts time.Duration) (ids []string) {
+// effect is a tool whose effect can be counted, by the call's id.
+type effect struct {
+	tool      string
+	arguments func(id string) string
+	count     func(id string) int
+}
+
+// madeCall is a call that was made of it.
+type madeCall struct {
+	effect
+	id string
+}
+
+func (c madeCall) request(turn *registryv1.Turn) *gatewayv1.CallToolRequest {
+	return &gatewayv1.CallToolRequest{Turn: turn.GetId(), Call: c.id, Tool: c.tool, Arguments: []byte(c.arguments(c.id))}
+}
+
+// killUnder makes calls from four callers until the time is over, and kills the server under those that run.
+func killUnder(s *stack.Stack, turn *registryv1.Turn, kinds []effect, round int, lasts time.Duration) (calls []madeCall) {
 	caller := s.Client(stack.Caller)
-	ctx, cancel := context.WithTimeout(s.Context(), lasts)
+	ctx, cancel := context.WithCancel(s.Context())
 	defer cancel()
 	var mu sync.Mutex
 	var callers sync.WaitGroup
 	for k := range 4 {
 		callers.Go(func() {
 			for i := 0; ctx.Err() == nil; i++ {
-				id := fmt.Sprintf("r%d-c%d-%d", round, k, i)
+				c := madeCall{kinds[(k+i)%len(kinds)], fmt.Sprintf("r%d-c%d-%d", round, k, i)}
 				mu.Lock()
-				ids = append(ids, id)
+				calls = append(calls, c)
 				mu.Unlock()
 				// How it ends is asked after the restart; a stream that breaks detaches only.
-				_, _ = caller.Call(ctx, &gatewayv1.CallToolRequest{Turn: turn.GetId(), Call: id, Tool: "mcp.echo.append_note", Arguments: []byte(echo.arguments(id + ";"))}, nil)
+				_, _ = caller.Call(ctx, c.request(turn), nil)
 			}
 		})
 	}
+	time.Sleep(lasts) // the moment of the kill is random on purpose
+	s.Kill9()
+	cancel()
 	callers.Wait()
-	return ids
+	s.NothingLeft()
+	s.Up()
+	return calls
 }
 
 // settleCall finds out how a call ended, and makes it again where nobody has heard of it.
-func settleCall(t *testing.T, s *stack.Stack, turn *registryv1.Turn, echo *echoServer, id string) *commonv1.Outcome {
+func settleCall(t *testing.T, s *stack.Stack, turn *registryv1.Turn, c madeCall) *commonv1.Outcome {
 	t.Helper()
-	name := "turns/" + turn.GetId() + "/calls/" + id
+	name := "turns/" + turn.GetId() + "/calls/" + c.id
 	got, err := s.Client(stack.Caller).Calls.GetCall(s.Context(), &gatewayv1.GetCallRequest{Name: name})
 	if err == nil && got.GetCall().GetOutcome() != nil {
 		return got.GetCall().GetOutcome()
@@ -268,10 +298,10 @@ func settleCall(t *testing.T, s *stack.Stack, turn *registryv1.Turn, echo *echoS
 	if err != nil && errs.ReasonOf(err) != "CALL_NOT_FOUND" {
 		t.Fatalf("%s: %v", name, err)
 	}
-	if err != nil && echo.count(id+";") != 0 {
-		t.Errorf("%s happened and nobody has heard of it", id)
+	if err != nil && c.count(c.id) != 0 {
+		t.Errorf("%s happened and nobody has heard of it", name)
 	}
-	done, err := s.Client(stack.Caller).Call(s.Context(), &gatewayv1.CallToolRequest{Turn: turn.GetId(), Call: id, Tool: "mcp.echo.append_note", Arguments: []byte(echo.arguments(id + ";"))}, nil)
+	done, err := s.Client(stack.Caller).Call(s.Context(), c.request(turn), nil)
 	if err != nil {
 		t.Fatalf("%s again: %v", name, err)
 	}

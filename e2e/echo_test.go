@@ -11,6 +11,7 @@ import (
 
 	"github.com/writ-dev/writ/e2e/internal/stack"
 	registryv1 "github.com/writ-dev/writ/gen/go/writ/registry/v1"
+	"github.com/writ-dev/writ/internal/command"
 )
 
 // echoServer is the example server as a connector, with the files that show what reached it and what it did.
@@ -36,6 +37,14 @@ func addEcho(s *stack.Stack, name string) *echoServer {
 	turn := s.OpenTurn(&registryv1.OpenTurnRequest{Conversation: "addEcho " + name})
 	e.digest = mustTool(t, turn, "mcp."+name+".echo").GetTool().GetIdentity().GetProviderDigest()
 	return e
+}
+
+// digestOf is the provider digest that a tool has in these tests.
+func (e *echoServer) digestOf(tool string) string {
+	if tool == command.ToolName {
+		return command.ProviderDigest()
+	}
+	return e.digest
 }
 
 // arguments are append_note's for a line.

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"os"
+	"sync"
 	"time"
 
 	"google.golang.org/grpc"
@@ -51,10 +52,41 @@ const (
 	Service  = "service"          // role service, as one of Writ's own services outside of the process
 )
 
-// Client connects with a credential. Calls wait for a server that restarts.
+// Client is the connection with a credential. Calls wait for a server that restarts.
 func (s *Stack) Client(credential string) *Client {
 	s.t.Helper()
-	return clients(s.dial(credential))
+	s.pool.mu.Lock()
+	c := s.pool.clients[credential]
+	s.pool.mu.Unlock()
+	if c != nil {
+		return c
+	}
+	c = clients(s.dial(credential))
+	s.pool.mu.Lock()
+	defer s.pool.mu.Unlock()
+	s.pool.clients[credential] = c
+	return c
+}
+
+// pool holds the connections of a stack, which its subtests share. They are closed when the stack is.
+type pool struct {
+	mu      sync.Mutex
+	clients map[string]*Client
+	conns   []*grpc.ClientConn
+}
+
+func (p *pool) keep(conn *grpc.ClientConn) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.conns = append(p.conns, conn)
+}
+
+func (p *pool) close() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.conns {
+		_ = c.Close()
+	}
 }
 
 // Bare is Client without the kit's interceptors: what a client of somebody else's would send.

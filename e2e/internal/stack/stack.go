@@ -32,6 +32,7 @@ type Stack struct {
 	Deployment string
 
 	t      testing.TB
+	pool   *pool
 	listen []string
 	args   []string
 	env    []string
@@ -64,9 +65,10 @@ func New(t testing.TB, opts ...Option) *Stack {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &Stack{t: t, listen: []string{"--listen", "none"}, family: map[process]bool{}}
+	s := &Stack{t: t, pool: &pool{clients: map[string]*Client{}}, listen: []string{"--listen", "none"}, family: map[process]bool{}}
 	t.Cleanup(func() {
 		s.Stop()
+		s.pool.close()
 		if t.Failed() {
 			t.Logf("server log:\n%s", s.Log())
 		}
@@ -265,6 +267,6 @@ func (s *Stack) connect(token string, opts ...grpc.DialOption) *grpc.ClientConn 
 	if err != nil {
 		s.t.Fatal(err)
 	}
-	s.t.Cleanup(func() { _ = conn.Close() })
+	s.pool.keep(conn)
 	return conn
 }
