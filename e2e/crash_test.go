@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/writ-dev/writ/e2e/internal/stack"
 	commonv1 "github.com/writ-dev/writ/gen/go/writ/common/v1"
+	evidencev1 "github.com/writ-dev/writ/gen/go/writ/evidence/v1"
 	gatewayv1 "github.com/writ-dev/writ/gen/go/writ/gateway/v1"
 	permissionv1 "github.com/writ-dev/writ/gen/go/writ/permission/v1"
 	registryv1 "github.com/writ-dev/writ/gen/go/writ/registry/v1"
@@ -140,9 +142,18 @@ func TestApprovedAfterTheRestart(t *testing.T) {
 	if ended.GetState() != completed || effects(folder, "effects") != 1 {
 		t.Errorf("%v, the effect happened %d times: %v", ended.GetState(), effects(folder, "effects"), ended.GetStatus())
 	}
-	if facts, _ := s.Receipt(stack.Caller, ended.GetReceipt()); facts.TraceID == "" || facts.Decision.Cause != "card" {
-		t.Errorf("the receipt: trace %q, cause %s", facts.TraceID, facts.Decision.Cause)
+	facts, _ := s.Receipt(stack.Caller, ended.GetReceipt())
+	if facts.Decision.Cause != "card" {
+		t.Errorf("the receipt says because of %s", facts.Decision.Cause)
 	}
+	// One trace, or a second one that links to the first (R110).
+	waitFor(t, "a link from trace "+facts.TraceID+" to the card's "+card.GetTraceId(), func() bool {
+		if facts.TraceID == card.GetTraceId() {
+			return true
+		}
+		trace, err := s.Client(stack.Caller).Traces.GetTrace(s.Context(), traceRequest(facts.TraceID))
+		return err == nil && slices.ContainsFunc(trace.GetSpans(), func(span *evidencev1.Span) bool { return slices.Contains(span.GetLinks(), card.GetTraceId()) })
+	})
 }
 
 // A card that was approved just before the kill is conducted after it, at most once: whether the kill came before the

@@ -148,7 +148,7 @@ func TestMCPInspectorWorks(t *testing.T) {
 
 func inspect(t *testing.T, s *stack.Stack, args ...string) []byte {
 	t.Helper()
-	cmd := exec.CommandContext(s.Context(), "node", append([]string{peer(t, "mcp-inspector"), "--cli"}, append(args, stack.Program(t, "writ"), "mcp", "--home", s.Home.Root)...)...)
+	cmd := exec.CommandContext(s.Context(), "node", append([]string{peer(t, "mcp-inspector"), "--cli", "-e", "WRIT_HOME=" + s.Home.Root}, append(args, stack.Program(t, "writ"), "mcp")...)...)
 	cmd.Dir = t.TempDir()
 	out, err := cmd.Output()
 	if err != nil {

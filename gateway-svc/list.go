@@ -91,7 +91,7 @@ func (l *lister) step(ctx context.Context, room int) (more bool, err error) {
 
 func (l *lister) open(room int) {
 	for _, v := range conduct.Views(l.s.set.Open(func(a conduct.Ask) bool { return l.mine(a.Namespace, a.Principal) })) {
-		if !l.at.after(v) || !l.wanted(v.Call.GetName(), v.Call.GetConversation()) {
+		if !v.Accepted || !l.at.after(v) || !l.wanted(v.Call.GetName(), v.Call.GetConversation()) {
 			continue
 		}
 		if room == 0 {

@@ -84,6 +84,7 @@ type View struct {
 	Key       Key
 	Principal *commonv1.Principal
 	Created   time.Time
+	Accepted  bool // it exists: permission-svc has answered
 	Call      *gatewayv1.Call
 }
 
@@ -91,7 +92,7 @@ type View struct {
 func (c *Call) View(whole bool) View {
 	c.set.mu.Lock()
 	defer c.set.mu.Unlock()
-	return View{Key: c.ask.Key, Principal: c.ask.Principal, Created: c.created, Call: c.message(whole)}
+	return View{Key: c.ask.Key, Principal: c.ask.Principal, Created: c.created, Accepted: c.accepted, Call: c.message(whole)}
 }
 
 // Views is View of many, newest first.

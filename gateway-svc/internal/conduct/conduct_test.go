@@ -226,6 +226,8 @@ func TestExecutorFaults(t *testing.T) {
 		{"a read whose executor died may run again", false, []fault{diedLate}, commonv1.OutcomeState_OUTCOME_STATE_COMPLETED, 1},
 		{"waited too long in a queue: authorized again", true, []fault{expired}, commonv1.OutcomeState_OUTCOME_STATE_COMPLETED, 1},
 		{"a refusal is final", true, []fault{refusing}, commonv1.OutcomeState_OUTCOME_STATE_REFUSED, 0},
+		{"an outcome without its receipt is none: the record is asked", true, []fault{unsealed}, commonv1.OutcomeState_OUTCOME_STATE_COMPLETED, 1},
+		{"taken up long after its stream broke: it still runs once", true, []fault{queued, queued}, commonv1.OutcomeState_OUTCOME_STATE_COMPLETED, 1},
 		{"each time too long: it ends refused, when no writ lives", true, []fault{expired, expired, expired}, commonv1.OutcomeState_OUTCOME_STATE_REFUSED, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -155,12 +155,12 @@ func (s *Set) Get(k Key, p *commonv1.Principal) (*Call, bool) {
 	return c, true
 }
 
-// Open lists the calls without an outcome for which keep is true.
+// Open lists the calls without an outcome for which keep is true, also those that permission-svc has not answered yet.
 func (s *Set) Open(keep func(Ask) bool) (calls []*Call) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, c := range s.calls {
-		if c.state != ended && c.accepted && keep(c.ask) {
+		if c.state != ended && keep(c.ask) {
 			calls = append(calls, c)
 		}
 	}

@@ -34,6 +34,7 @@ const (
 	expired          // executor: the writ waited for too long
 	refusing         // executor: it does not accept the writ
 	queued           // executor: the stream breaks, and the request is taken up much later
+	unsealed         // executor: its outcome comes without the receipt that it has
 	faults
 )
 
@@ -316,11 +317,11 @@ func (w *world) execute(a Ask, r *run, writ string, f fault) {
 	w.emit(r, &commonv1.ExecutionEvent{Event: &commonv1.ExecutionEvent_Started{Started: &commonv1.ExecutionStarted{}}})
 	w.ran[a.Key]++
 	w.mu.Unlock()
-	w.work(a, r)
+	w.work(a, r, f)
 }
 
 // work is the effect, its progress and the receipt.
-func (w *world) work(a Ask, r *run) {
+func (w *world) work(a Ask, r *run, f fault) {
 	o := &commonv1.Outcome{State: commonv1.OutcomeState_OUTCOME_STATE_COMPLETED, Result: []byte(`{"content":[]}`)}
 	for range 3 {
 		select {
@@ -334,8 +335,11 @@ func (w *world) work(a Ask, r *run) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	rec := w.record(a.Key, o)
-	w.emit(r, &commonv1.ExecutionEvent{Event: &commonv1.ExecutionEvent_Outcome{Outcome: rec.Outcome}})
+	told := w.record(a.Key, o).Outcome
+	if f == unsealed {
+		told = &commonv1.Outcome{State: told.GetState(), Result: told.GetResult(), Status: told.GetStatus()}
+	}
+	w.emit(r, &commonv1.ExecutionEvent{Event: &commonv1.ExecutionEvent_Outcome{Outcome: told}})
 }
 
 // die forgets the execution; after the restart an open durable claim is sealed as UNKNOWN.
