@@ -34,7 +34,14 @@ func (s *Server) CallTool(req *gatewayv1.CallToolRequest, out grpc.ServerStreami
 	if err != nil {
 		return statusError(err, ask.Name())
 	}
-	err = call.Watch(ctx, 0, func(e *gatewayv1.CallEvent) error { return out.Send(&gatewayv1.CallToolResponse{Event: e}) })
+	err = call.Watch(ctx, 0, func(e *gatewayv1.CallEvent) error {
+		if e.GetOutcome() != nil {
+			if err := call.Answers(ctx, ask); err != nil {
+				return err
+			}
+		}
+		return out.Send(&gatewayv1.CallToolResponse{Event: e})
+	})
 	return statusError(err, ask.Name())
 }
 

@@ -49,6 +49,39 @@ func TestCallingAgainAfterARestartAttaches(t *testing.T) {
 	}
 }
 
+// After a restart nobody in memory knows the arguments of a call that runs; the record does, and other ones get no answer.
+func TestOtherArgumentsAfterARestart(t *testing.T) {
+	b := start(t, quick())
+	b.call("c", gatewaytest.Slow, `{"a":1}`).started()
+	b.restart(quick())
+	other := b.call("c", gatewaytest.Slow, `{"a":2}`).started()
+	b.plane.Release(b.name("c"))
+	if err := other.fails(); errs.ReasonOf(err) != "CALL_CHANGED" {
+		t.Errorf("%v", err)
+	}
+	if err := b.call("c", gatewaytest.Slow, `{"a":2}`).fails(); errs.ReasonOf(err) != "CALL_CHANGED" {
+		t.Errorf("ended: %v", err)
+	}
+	b.want(b.call("c", gatewaytest.Slow, `{"a":1}`).outcome(), commonv1.OutcomeState_OUTCOME_STATE_COMPLETED)
+}
+
+func TestOtherArgumentsOfAnAttachedCall(t *testing.T) {
+	b := start(t, quick())
+	b.call("c", gatewaytest.Slow, `{"a":1}`).started()
+	b.restart(quick())
+	right := b.attach(b.calls, b.name("c"), 0).started()
+	other := b.call("c", gatewaytest.Slow, `{"a":2}`).started()
+	b.plane.Release(b.name("c"))
+	b.want(right.outcome(), commonv1.OutcomeState_OUTCOME_STATE_COMPLETED)
+	if err := other.fails(); errs.ReasonOf(err) != "CALL_CHANGED" {
+		t.Errorf("%v", err)
+	}
+	if err := b.call("c", gatewaytest.Slow, `{"a":2}`).fails(); errs.ReasonOf(err) != "CALL_CHANGED" {
+		t.Errorf("ended: %v", err)
+	}
+	b.want(b.call("c", gatewaytest.Slow, `{"a":1}`).outcome(), commonv1.OutcomeState_OUTCOME_STATE_COMPLETED)
+}
+
 // An open card is still open after a restart; who attaches sees it and its answer (R49).
 func TestOpenCardSurvivesARestart(t *testing.T) {
 	b := start(t, quick())

@@ -194,6 +194,32 @@ func (c *Call) askedToStop() bool {
 	}
 }
 
+// mayBeMadeAgain tells whether a request begins anew where this call ended: after a refusal, which took no claim; and
+// where this one was found by its claim only, so that the record has to say whether the arguments are the same.
+func (c *Call) mayBeMadeAgain(a Ask) bool {
+	if c.state != ended {
+		return false
+	}
+	request := a.Card == nil && a.Claim == nil
+	return c.outcome.GetState() == commonv1.OutcomeState_OUTCOME_STATE_REFUSED || request && c.unproven()
+}
+
+// unproven tells whether it is not known here which arguments the call was made with.
+func (c *Call) unproven() bool { return c.ask.Claim != nil && c.ask.Claim.Matches == nil }
+
+// Answers tells whether the recorded call is the one that is asked for. It asks the record only where a conductor that
+// found the call by its claim could not know; nil where it is, ErrChanged where it is not.
+func (c *Call) Answers(ctx context.Context, a Ask) error {
+	if !c.unproven() {
+		return nil
+	}
+	r, err := c.set.deps.Record.Recorded(ctx, a.Key, a.Principal)
+	if err != nil {
+		return err
+	}
+	return r.same(a)
+}
+
 // matches compares a repeated request with this call.
 func (c *Call) matches(a Ask) error {
 	if a.Card != nil || a.Claim != nil {

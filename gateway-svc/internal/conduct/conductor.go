@@ -1,7 +1,6 @@
 package conduct
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -120,6 +119,11 @@ func (c *Call) underClaim(ctx context.Context, claim *Claim) step {
 		// Found by its claim only: the arguments are not known here, so it can't be presented again.
 		return c.refuse(ctx, &ExecutorError{Name: claim.Executor, Err: errors.New("the execution is gone")})
 	}
+	if end.outcome != nil && c.ask.Claim == nil && claim.Matches == nil {
+		if known := c.recorded(ctx); errors.Is(known.err, ErrChanged) {
+			return known
+		}
+	}
 	return end
 }
 
@@ -142,8 +146,8 @@ func (c *Call) recorded(ctx context.Context) step {
 		return step{err: err}
 	}
 	if c.ask.Claim == nil {
-		if r.Tool != "" && !sameTool(c.ask.Tool, r.Tool) || r.HasArguments && !bytes.Equal(r.Arguments, c.ask.Arguments) {
-			return step{err: ErrChanged}
+		if err := r.same(c.ask); err != nil {
+			return step{err: err}
 		}
 	}
 	c.learn(r.Tool, r.Conversation)

@@ -4,6 +4,7 @@
 package conduct
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"strings"
@@ -65,6 +66,14 @@ type Recorded struct {
 	// Arguments are the recorded bytes; HasArguments is false where the opening was erased.
 	Arguments    []byte
 	HasArguments bool
+}
+
+// same holds a request against the record. Where the opening was erased only the tool can be compared.
+func (r Recorded) same(a Ask) error {
+	if r.Tool != "" && !sameTool(a.Tool, r.Tool) || r.HasArguments && !bytes.Equal(r.Arguments, a.Arguments) {
+		return ErrChanged
+	}
+	return nil
 }
 
 // Ending is what ends in the gateway itself, to be sealed by it.

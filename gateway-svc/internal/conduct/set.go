@@ -92,11 +92,10 @@ func (s *Set) Start(caller context.Context, a Ask) (*Call, error) {
 		if !samePrincipal(c.ask.Principal, a.Principal) {
 			return nil, ErrTurnNotFound
 		}
-		again := c.state == ended && c.outcome.GetState() == commonv1.OutcomeState_OUTCOME_STATE_REFUSED
-		if !again {
+		if !c.mayBeMadeAgain(a) {
 			return c, c.matches(a)
 		}
-		// A refusal took no claim: this is a new attempt, and its events follow those of the one before.
+		// Its events follow those of the one before.
 		after = c.log.last
 		s.forget(c)
 	}
