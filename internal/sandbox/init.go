@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"strings"
 
 	"golang.org/x/sys/unix"
 )
@@ -49,6 +50,8 @@ func initMain() int {
 		return p.hold()
 	case roleProbe:
 		return p.probe()
+	case roleFilter:
+		return p.probeFilter()
 	case roleRun:
 		return p.run()
 	}
@@ -117,6 +120,9 @@ func (p *pidOne) prepare() error {
 }
 
 func (p *pidOne) buildRoot() error {
+	if err := apart(); err != nil {
+		return err
+	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return wrap(KindSetup, "private mounts", "/", err)
 	}
@@ -166,15 +172,30 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
 }
 
+// apart refuses to touch a mount before it is certain that the mounts are this sandbox's own: an init that was started
+// by anything but the launcher would otherwise change the machine's.
+func apart() error {
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return wrap(KindSetup, "own namespaces", "/proc/self/uid_map", err)
+	}
+	if fields := strings.Fields(string(ids)); len(fields) >= 3 && fields[0] == "0" && fields[1] == "0" && fields[2] == "4294967295" {
+		return &Error{Kind: KindSetup, Stage: "own namespaces", Path: "/proc/self/uid_map", Errno: unix.EPERM}
+	}
+	return nil
+}
+
 // probe tries in a throw-away namespace what a sandbox needs, step by step.
 func (p *pidOne) probe() int {
+	if apart() != nil {
+		return 1
+	}
+	if p.ownMounts() != nil {
+		return 1
+	}
 	results := map[string]Check{}
 	step := func(name, what string, err error) bool {
-		c := Check{OK: err == nil}
-		if err != nil {
-			c.Step, c.Errno = what, errnoName(err)
-		}
-		results[name] = c
+		results[name] = check(what, err)
 		return err == nil
 	}
 	if step("mount", "private mounts", unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, "")) {
@@ -200,6 +221,21 @@ func (p *pidOne) probe() int {
 		return 1
 	}
 	return 0
+}
+
+// probeFilter tries what needs no namespace.
+func (p *pidOne) probeFilter() int {
+	if writeFrame(p.ctrl, initFrame{Kind: "probe", Probe: map[string]Check{"seccomp": check("filter", probeSeccomp())}}) != nil {
+		return 1
+	}
+	return 0
+}
+
+func check(step string, err error) Check {
+	if err != nil {
+		return Check{Step: step, Errno: errnoName(err)}
+	}
+	return Check{OK: true}
 }
 
 func probeSeccomp() error {

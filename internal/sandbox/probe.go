@@ -120,7 +120,7 @@ func (l *launcher) probe(ctx context.Context) Capabilities {
 	}
 	c.CgroupPIDs, c.CgroupMemory = probeCgroups()
 	l.probeNamespaces(ctx, &c)
-	if !c.Seccomp.OK {
+	if !c.Seccomp.OK && ctx.Err() == nil {
 		if r, err := l.tryInit(ctx, 0, NetworkOpen); err == nil {
 			c.Seccomp = r["seccomp"]
 		}
@@ -181,10 +181,17 @@ func (l *launcher) tryInit(ctx context.Context, flags uintptr, network string) (
 		_, _ = proc.Wait() // it ends by itself
 	}()
 	role := roleProbe
-	if flags == unix.CLONE_NEWUSER {
+	switch flags {
+	case unix.CLONE_NEWUSER:
 		role = roleHold // nothing to try beyond the clone
+	case 0:
+		role = roleFilter // it runs among the machine's own mounts
 	}
-	if err := writeFrame(ctrl, initConfig{Role: role, Network: network}); err != nil {
+	host, err := hostNamespaces()
+	if err != nil {
+		return nil, err
+	}
+	if err := writeFrame(ctrl, initConfig{Role: role, Network: network, HostNS: host}); err != nil {
 		return nil, err
 	}
 	var f initFrame

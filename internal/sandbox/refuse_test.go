@@ -158,6 +158,34 @@ func TestProbeReportsEachMechanism(t *testing.T) {
 }
 
 // R86: no network by default, kernel-enforced.
+// A machine without namespaces is probed too, and nothing is mounted on it: a file system once lay over everybody's /tmp.
+func TestProbingMountsNothingOnTheHost(t *testing.T) {
+	mounts := func() string {
+		b, err := os.ReadFile("/proc/self/mountinfo")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(b)
+	}
+	before := mounts()
+	r, err := shared.tryInit(t.Context(), 0, NetworkOpen)
+	if err != nil || !r["seccomp"].OK || len(r) != 1 {
+		t.Errorf("%v %v", r, err)
+	}
+	if after := mounts(); after != before {
+		t.Errorf("mounts before:\n%s\nafter:\n%s", before, after)
+	}
+	host, err := hostNamespaces()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, ns := range map[string]map[string]string{"the owner's": host, "not told": {}} {
+		if (&pidOne{cfg: initConfig{HostNS: ns}}).ownMounts() == nil {
+			t.Errorf("%s: an init would mount in the owner's namespace", name)
+		}
+	}
+}
+
 func TestNetworkNoneReachesNoHostPort(t *testing.T) {
 	dir := workspace(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

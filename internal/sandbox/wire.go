@@ -19,9 +19,10 @@ const (
 	// follow it.
 	ctrlFD = 3
 
-	roleRun   = "run"
-	roleHold  = "hold"
-	roleProbe = "probe"
+	roleRun    = "run"
+	roleHold   = "hold"
+	roleProbe  = "probe"
+	roleFilter = "probe-filter" // of a machine without namespaces: mounts nothing
 
 	modeNamespaces = "namespaces"
 	modeRestricted = "restricted"

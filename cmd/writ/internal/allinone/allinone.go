@@ -91,37 +91,41 @@ type Server struct {
 }
 
 // New locks the home and builds the six services. It serves nothing until Run.
-func New(ctx context.Context, cfg Config) (s *Server, err error) {
-	s = &Server{cfg: cfg}
-	defer func() {
-		if err != nil {
-			s.close()
-		}
-	}()
-	if s.lock, err = cfg.Home.Lock(); err != nil {
+func New(ctx context.Context, cfg Config) (*Server, error) {
+	s := &Server{cfg: cfg}
+	if err := s.assemble(ctx); err != nil {
+		s.close()
 		return nil, err
+	}
+	return s, nil
+}
+
+func (s *Server) assemble(ctx context.Context) (err error) {
+	cfg := s.cfg
+	if s.lock, err = cfg.Home.Lock(); err != nil {
+		return err
 	}
 	deployment, err := cfg.Home.DeploymentID()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if s.telemetry, err = telemetry.New(ctx, telemetry.Options{Version: cfg.Version, Deployment: deployment, Logger: cfg.Logger}); err != nil {
-		return nil, err
+		return err
 	}
 	tokens, err := auth.EmbeddedTokens(cfg.Home)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	opts := server.Options{Logger: cfg.Logger, TracerProvider: s.telemetry.Provider(gatewayName), Authenticator: tokens, Overrides: evidence.AccessOverrides()}
 	if s.server, err = server.New(opts); err != nil {
-		return nil, err
+		return err
 	}
 	if s.channel, err = inproc.New(inproc.Options{Options: opts, Providers: s.telemetry.Provider}); err != nil {
-		return nil, err
+		return err
 	}
 	s.probe = sandbox.Probe(ctx)
 	if err := s.build(ctx, deployment); err != nil {
-		return nil, err
+		return err
 	}
 	for _, svc := range s.services {
 		svc.Register(s.server)
@@ -129,7 +133,7 @@ func New(ctx context.Context, cfg Config) (s *Server, err error) {
 		s.server.Watch(svc.ServiceNames(), svc.Health)
 	}
 	s.telemetry.Attach(telemetry.ServiceSink(coltracepb.NewTraceServiceClient(s.channel.As("telemetry"))))
-	return s, nil
+	return nil
 }
 
 // keys are the services' signing keys.
@@ -204,7 +208,7 @@ func (s *Server) evidence(ctx context.Context, deployment string, k keys) (servi
 func (s *Server) permission(ctx context.Context, deployment string, k keys) (service, error) {
 	as := s.channel.As(permissionName)
 	svc, err := permission.New(ctx, permission.Config{
-		StorePath: s.cfg.Home.DataFile(permissionName), Deployment: deployment, KeysDir: filepath.Join(s.cfg.Home.Root, "keys", "writs"),
+		StorePath: s.cfg.Home.DataFile(permissionName), Deployment: deployment, KeysDir: filepath.Join(s.cfg.Home.Root, "keys", "writ"),
 		WritLifetime: s.cfg.Settings.Permission.WritLifetime, DecisionMaxAge: s.cfg.Settings.Permission.DecisionMaxAge,
 		ServiceKey: k[permissionName].private, ServiceKeyID: k[permissionName].id,
 	}, permission.WithLogger(s.log(permissionName)), permission.WithTracerProvider(s.provider(permissionName)),
