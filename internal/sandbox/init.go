@@ -119,8 +119,23 @@ func (p *pidOne) prepare() error {
 	return checkDir(p.cfg.Dir)
 }
 
+// ownMounts fails where a mount would be made for the whole machine: the mount namespace is the owner's.
+func (p *pidOne) ownMounts() error {
+	link, err := os.Readlink("/proc/self/ns/mnt")
+	if err != nil {
+		return wrap(KindSetup, "mount namespace", "", err)
+	}
+	if host := p.cfg.HostNS["mnt"]; host == "" || link == host {
+		return &Error{Kind: KindSetup, Stage: "mount namespace", Detail: "it is the owner's: nothing is mounted in it"}
+	}
+	return nil
+}
+
 func (p *pidOne) buildRoot() error {
 	if err := apart(); err != nil {
+		return err
+	}
+	if err := p.ownMounts(); err != nil {
 		return err
 	}
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
