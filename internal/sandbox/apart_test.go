@@ -3,6 +3,7 @@ package sandbox
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,5 +57,42 @@ func TestAForgedInitTouchesNoMount(t *testing.T) {
 		if strings.Contains(string(mounts), "writ ") {
 			t.Errorf("%s %s: the machine's mounts changed", cfg.Role, cfg.Profile)
 		}
+	}
+}
+
+// A server's own folder within a masked one stays reachable and writable; the rest of the masked folder does not (R71).
+func TestAServersOwnFolderWithinAMaskedOne(t *testing.T) {
+	home := t.TempDir()
+	own := filepath.Join(home, "servers", "fs")
+	if err := os.MkdirAll(own, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(home, "secret"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	script := `cd ` + own + ` && echo here > made && ! cat ` + home + `/secret && ! ls ` + home + ` && ! ls ` + home + `/servers/.. && ! touch ` + home + `/new && ! mkdir ` + home + `/servers/other`
+	out, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	p, err := Start(t.Context(), Spec{
+		Stdout: out, Stderr: out,
+		Argv: []string{"sh", "-xc", script}, Executable: "/bin/sh", Dir: own, Env: []string{"PATH=/usr/bin:/bin"}, Profile: ProfileServer,
+		Mask: []string{home}, Binds: []Bind{{Path: own, Write: true}}, Network: NetworkOpen, Least: LevelGuarded, Scope: "own-folder-test;",
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	exit, err := p.Wait(t.Context())
+	if err != nil || exit.Code != 0 {
+		said, _ := os.ReadFile(out.Name())
+		t.Fatalf("%+v %v\n%s", exit, err, said)
+	}
+	if b, err := os.ReadFile(filepath.Join(own, "made")); err != nil || string(b) != "here\n" {
+		t.Errorf("%q %v", b, err)
+	}
+	if st, err := os.Stat(filepath.Join(own, "made")); err == nil && int(st.Sys().(*syscall.Stat_t).Uid) != os.Geteuid() {
+		t.Errorf("what the server made belongs to uid %d", st.Sys().(*syscall.Stat_t).Uid)
 	}
 }

@@ -68,15 +68,20 @@ func openInside(root, target string) (int, error) {
 	})
 }
 
-// emptyFolder is a detached, read-only, empty file system that nobody without
-// capabilities can look into.
-func emptyFolder() (int, error) {
+// emptyFolder is a detached, empty file system that nobody without capabilities
+// can look into: closed and read-only, or, to hold what stays visible, one that
+// can be passed through but not listed and is still to be made read-only.
+func emptyFolder(passable bool) (int, error) {
+	mode, attr := "0000", uint64(attrReadOnly)
+	if passable {
+		mode, attr = "0111", attrWritable
+	}
 	fs, err := unix.Fsopen("tmpfs", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return -1, err
 	}
 	defer unix.Close(fs)
-	if err := unix.FsconfigSetString(fs, "mode", "0000"); err != nil {
+	if err := unix.FsconfigSetString(fs, "mode", mode); err != nil {
 		return -1, err
 	}
 	if err := unix.FsconfigSetString(fs, "size", "4k"); err != nil {
@@ -85,12 +90,84 @@ func emptyFolder() (int, error) {
 	if err := unix.FsconfigCreate(fs); err != nil {
 		return -1, err
 	}
-	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, attrReadOnly|unix.MOUNT_ATTR_NOEXEC)
+	return unix.Fsmount(fs, unix.FSMOUNT_CLOEXEC, int(attr)|unix.MOUNT_ATTR_NOEXEC)
 }
 
-// mask hides path under root. A folder becomes empty and closed; a file or a
+// kept is a folder within a masked one that stays visible.
+type kept struct {
+	target string
+	fd     int
+}
+
+// keep clones the binds that lie within path, before it is covered.
+func (p *pidOne) keep(root, path string) (out []kept, err error) {
+	for _, b := range p.cfg.Binds {
+		if rest, inside := within(b.Target, path); !inside || rest == "" {
+			continue
+		}
+		at, err := openInside(root, b.Target)
+		if err != nil {
+			return out, wrap(KindPath, "bind", b.Path, err)
+		}
+		fd, err := unix.OpenTree(at, "", unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_EMPTY_PATH|unix.AT_RECURSIVE)
+		unix.Close(at)
+		if err == nil && !b.Write {
+			err = setAttr(fd, attrReadOnly, false)
+		}
+		if err != nil {
+			return out, wrap(KindPath, "bind", b.Path, err)
+		}
+		out = append(out, kept{b.Target, fd})
+	}
+	return out, nil
+}
+
+// hide masks path under root but for the binds within it.
+func (p *pidOne) hide(root, path string) error {
+	open, err := p.keep(root, path)
+	defer func() {
+		for _, k := range open {
+			unix.Close(k.fd)
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	if err := mask(root, path, len(open) > 0); err != nil || len(open) == 0 {
+		return err
+	}
+	cover, err := openInside(root, path)
+	if err != nil {
+		return wrap(KindPath, "mask", path, err)
+	}
+	defer unix.Close(cover)
+	for _, k := range open {
+		rest, _ := within(k.target, path)
+		at := ""
+		for _, name := range strings.Split(rest, "/") {
+			at = filepath.Join(at, name)
+			if err := unix.Mkdirat(cover, at, 0o111); err != nil && err != unix.EEXIST {
+				return wrap(KindSetup, "bind", k.target, err)
+			}
+		}
+		if err := attach(k.fd, root, k.target); err != nil {
+			return wrap(KindSetup, "bind", k.target, err)
+		}
+	}
+	return wrapNil(KindSetup, "mask", path, setAttr(cover, unix.MOUNT_ATTR_RDONLY, false))
+}
+
+// wrapNil is wrap for an error that may be nil.
+func wrapNil(kind Kind, stage, path string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return wrap(kind, stage, path, err)
+}
+
+// mask covers path under root. A folder becomes empty and closed; a file or a
 // socket becomes a device that can't be opened.
-func mask(root, path string) error {
+func mask(root, path string, passable bool) error {
 	at, err := openInside(root, path)
 	if err != nil {
 		return wrap(KindPath, "mask", path, err)
@@ -102,7 +179,7 @@ func mask(root, path string) error {
 	}
 	var cover int
 	if st.Mode&unix.S_IFMT == unix.S_IFDIR {
-		cover, err = emptyFolder()
+		cover, err = emptyFolder(passable)
 	} else if cover, _, err = cloneTree("/dev/null", false); err == nil {
 		err = setAttr(cover, attrReadOnly|unix.MOUNT_ATTR_NOEXEC, false)
 	}
@@ -161,7 +238,7 @@ func (p *pidOne) buildServerView() error {
 		return err
 	}
 	for _, path := range p.cfg.Mask {
-		if err := mask(base, path); err != nil {
+		if err := p.hide(base, path); err != nil {
 			return err
 		}
 	}
@@ -180,7 +257,7 @@ func (p *pidOne) maskInPlace() error {
 		}
 	}
 	for _, path := range p.cfg.Mask {
-		if err := mask("/", path); err != nil {
+		if err := p.hide("/", path); err != nil {
 			return err
 		}
 	}
@@ -264,7 +341,7 @@ func (p *pidOne) buildCommandRoot() error {
 		if _, err := openInside(base, path); err != nil {
 			continue // not part of this root at all
 		}
-		if err := mask(base, path); err != nil {
+		if err := mask(base, path, false); err != nil {
 			return err
 		}
 	}
