@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/writ-dev/writ/e2e/internal/stack"
+	commonv1 "github.com/writ-dev/writ/gen/go/writ/common/v1"
 	gatewayv1 "github.com/writ-dev/writ/gen/go/writ/gateway/v1"
 	registryv1 "github.com/writ-dev/writ/gen/go/writ/registry/v1"
 	"github.com/writ-dev/writ/internal/errs"
@@ -21,7 +22,8 @@ import (
 func TestBadArguments(t *testing.T) {
 	t.Parallel()
 	s := stack.Start(t)
-	addEcho(s, "echo")
+	echo := addEcho(s, "echo")
+	s.Settle("mcp.echo.echo", commonv1.SecurityClass_SECURITY_CLASS_READ, commonv1.Disposition_DISPOSITION_AUTOMATIC, echo.digest)
 	turn := s.OpenTurn(&registryv1.OpenTurnRequest{})
 	caller := s.Client(stack.Caller)
 	for name, c := range map[string]struct {

@@ -57,8 +57,8 @@ func TestThreeCallsAndTheirReceipts(t *testing.T) {
 			t.Errorf("the note is there %d times", echo.count("a note"))
 		}
 		facts := checkCallReceipt(t, s, done, "mcp-host", "card", arguments)
-		if facts.Card.Decided.IsZero() || facts.Card.Decided.Before(facts.Card.Asked) {
-			t.Errorf("asked %v, decided %v", facts.Card.Asked, facts.Card.Decided)
+		if facts.Decision.Card != done.Card.GetId() {
+			t.Errorf("the receipt names card %q, the answer was to %s", facts.Decision.Card, done.Card.GetId())
 		}
 		if facts.Enforcement.GetIsolation() != commonv1.Isolation_ISOLATION_GUARDED {
 			t.Errorf("the server ran as %v", facts.Enforcement.GetIsolation())

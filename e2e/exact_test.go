@@ -10,6 +10,7 @@ import (
 
 	"github.com/writ-dev/writ/e2e/internal/stack"
 	commonv1 "github.com/writ-dev/writ/gen/go/writ/common/v1"
+	permissionv1 "github.com/writ-dev/writ/gen/go/writ/permission/v1"
 	registryv1 "github.com/writ-dev/writ/gen/go/writ/registry/v1"
 	"github.com/writ-dev/writ/internal/toolname"
 )
@@ -41,8 +42,9 @@ func TestBytesStayAsTheyAre(t *testing.T) {
 	if !bytes.Equal(got.GetOpening().GetOutcome().GetResult(), done.Outcome.GetResult()) {
 		t.Errorf("the record has another result: %s", got.GetOpening().GetOutcome().GetResult())
 	}
-	if string(done.Card.GetArguments()) != exact {
-		t.Errorf("the card has other arguments: %s", done.Card.GetArguments())
+	card, err := s.Client(stack.Approver).Cards.GetCard(s.Context(), &permissionv1.GetCardRequest{Card: done.Card.GetId()})
+	if err != nil || string(card.GetCard().GetArguments()) != exact {
+		t.Errorf("the card has other arguments: %v %s", err, card.GetCard().GetArguments())
 	}
 }
 

@@ -48,6 +48,7 @@ func main() {
 	bin := flag.String("bin", "", "the folder with the programs writ and echo-server; empty: ../bin")
 	quick := flag.Bool("quick", false, "about 15 s instead of about 90 s, for a first look: its figures are not for the record")
 	only := flag.String("only", "", "measure these targets only, separated by commas (direct, bridge, read, effect, commit), for a profiler")
+	keep := flag.String("keep", "", "a new folder for Writ's home and the stores, left there for a look at traces and receipts; empty: a temporary one")
 	flag.IntVar(&p.Rounds, "rounds", p.Rounds, "how often each target is measured")
 	flag.DurationVar(&p.Step, "step", p.Step, "how long each time")
 	flag.Parse()
@@ -57,7 +58,7 @@ func main() {
 	if *only != "" {
 		p.Only = strings.Split(*only, ",")
 	}
-	exit(run(p, *bin))
+	exit(run(p, *bin, *keep))
 }
 
 func exit(err error) {
@@ -68,7 +69,7 @@ func exit(err error) {
 	os.Exit(0)
 }
 
-func run(p plan, bin string) (err error) {
+func run(p plan, bin, dir string) (err error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, p.budget())
@@ -76,11 +77,14 @@ func run(p plan, bin string) (err error) {
 	if bin, err = programs(bin); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "wb") // short: a socket's path has at most 107 bytes
+	if dir != "" {
+		err = os.Mkdir(dir, 0o700)
+	} else if dir, err = os.MkdirTemp("", "wb"); err == nil { // short: a socket's path has at most 107 bytes
+		defer os.RemoveAll(dir)
+	}
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(dir)
 	targets, closeAll, err := open(ctx, dir, bin, p.Only)
 	defer func() { err = errors.Join(err, closeAll()) }()
 	if err != nil {
