@@ -120,7 +120,7 @@ func (s *Server) assemble(ctx context.Context) (err error) {
 	if s.server, err = server.New(opts); err != nil {
 		return err
 	}
-	if s.channel, err = inproc.New(inproc.Options{Options: opts, Providers: s.telemetry.Provider}); err != nil {
+	if s.channel, err = inproc.New(inproc.Options{Options: opts, Providers: s.providerOf}); err != nil {
 		return err
 	}
 	s.probe = sandbox.Probe(ctx)
@@ -181,8 +181,17 @@ func (s *Server) build(ctx context.Context, deployment string) error {
 
 func (s *Server) log(name string) *slog.Logger              { return s.cfg.Logger.With("service", name) }
 func (s *Server) provider(name string) trace.TracerProvider { return s.telemetry.Provider(name) }
-func issuer(deployment string) string                       { return "urn:writ:" + deployment + ":permission" }
-func audience(deployment, name string) string               { return "urn:writ:" + deployment + ":" + name }
+
+// providerOf finds a service's tracer provider by the name in its contract's package, where mcp-host has no hyphen.
+func (s *Server) providerOf(service string) trace.TracerProvider {
+	if service == "mcphost" {
+		service = mcphostName
+	}
+	return s.telemetry.Provider(service)
+}
+
+func issuer(deployment string) string         { return "urn:writ:" + deployment + ":permission" }
+func audience(deployment, name string) string { return "urn:writ:" + deployment + ":" + name }
 func named(name string, svc service, err error) (service, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%s-svc: %w", name, err)

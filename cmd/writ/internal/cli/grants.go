@@ -98,13 +98,28 @@ func (a *app) settingsCommand() *cobra.Command {
 				a.Line("always asks   %s", word(c, "SECURITY_CLASS_"))
 			}
 			for _, t := range tools.GetSettings() {
-				a.Line("%-13s %s  %s", word(t.GetDisposition(), "DISPOSITION_"), ui.Safe(t.GetTool(), false), a.Dim(word(t.GetClass(), "SECURITY_CLASS_")))
+				a.Line("tool          %s: %s", ui.Safe(t.GetTool(), false), settled(t))
 			}
 			return nil
 		},
 	}
 	cmd.AddCommand(show, a.settingsMode(), a.settingsTool())
 	return cmd
+}
+
+// settled says what a person settled for a tool, and leaves out what nobody did.
+func settled(t *permissionv1.ToolSetting) string {
+	var words []string
+	if t.GetDisposition() != commonv1.Disposition_DISPOSITION_UNSPECIFIED {
+		words = append(words, word(t.GetDisposition(), "DISPOSITION_"))
+	}
+	if t.GetClass() != commonv1.SecurityClass_SECURITY_CLASS_UNSPECIFIED {
+		words = append(words, "class "+word(t.GetClass(), "SECURITY_CLASS_"))
+	}
+	if t.GetAlwaysGate() {
+		words = append(words, "asks in every mode")
+	}
+	return strings.Join(words, ", ")
 }
 
 func (a *app) settingsMode() *cobra.Command {
@@ -181,7 +196,7 @@ func (a *app) settingsTool() *cobra.Command {
 			if a.json {
 				return a.Message(resp)
 			}
-			a.Line("%s: %s, class %s", args[0], word(resp.GetSetting().GetDisposition(), "DISPOSITION_"), word(resp.GetSetting().GetClass(), "SECURITY_CLASS_"))
+			a.Line("%s: %s", args[0], settled(resp.GetSetting()))
 			return nil
 		},
 	}
