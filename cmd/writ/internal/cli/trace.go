@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"fmt"
 	"sort"
 	"strings"
@@ -8,8 +9,11 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/writ-dev/writ/cmd/writ/internal/client"
 	"github.com/writ-dev/writ/cmd/writ/internal/ui"
 	evidencev1 "github.com/writ-dev/writ/gen/go/writ/evidence/v1"
+	"github.com/writ-dev/writ/internal/errs"
+	"github.com/writ-dev/writ/internal/telemetry"
 )
 
 func (a *app) traceCommand() *cobra.Command {
@@ -29,7 +33,7 @@ func (a *app) traceCommand() *cobra.Command {
 				}
 				name = r.GetTraceId()
 			}
-			resp, err := conn.Traces.GetTrace(cmd.Context(), &evidencev1.GetTraceRequest{Name: name})
+			resp, err := a.wholeTrace(cmd.Context(), conn, name)
 			if err != nil {
 				return err
 			}
@@ -40,6 +44,38 @@ func (a *app) traceCommand() *cobra.Command {
 			return nil
 		},
 	}
+}
+
+// tracePatience is how long `writ trace` waits for the spans of a call that ended a moment ago: they are stored beside the
+// call, never in its way.
+const tracePatience = 3 * time.Second
+
+// wholeTrace reads a trace, and again for a moment while the span that ends last is missing.
+func (a *app) wholeTrace(ctx context.Context, conn *client.Conn, name string) (*evidencev1.GetTraceResponse, error) {
+	for deadline := time.Now().Add(tracePatience); ; {
+		resp, err := conn.Traces.GetTrace(ctx, &evidencev1.GetTraceRequest{Name: name})
+		late := time.Now().After(deadline)
+		if err != nil && (late || errs.ReasonOf(err) != errs.ReasonName(evidencev1.ErrorReason_ERROR_REASON_TRACE_NOT_FOUND)) {
+			return nil, err
+		}
+		if err == nil && (late || ended(resp.GetSpans())) {
+			return resp, nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
+}
+
+func ended(spans []*evidencev1.Span) bool {
+	for _, s := range spans {
+		if s.GetName() == telemetry.SpanConduct {
+			return true
+		}
+	}
+	return false
 }
 
 type node struct {
