@@ -47,6 +47,7 @@ func main() {
 	p := plan{Rounds: 8, Step: time.Second, Warm: 500 * time.Millisecond, Callers: []int{1, 16}}
 	bin := flag.String("bin", "", "the folder with the programs writ and echo-server; empty: ../bin")
 	quick := flag.Bool("quick", false, "about 15 s instead of about 90 s, for a first look: its figures are not for the record")
+	callers := flag.Int("callers", 0, "only with this number of callers, for a profiler; 0: 1 and 16")
 	only := flag.String("only", "", "measure these targets only, separated by commas (direct, bridge, read, effect, commit), for a profiler")
 	keep := flag.String("keep", "", "a new folder for Writ's home and the stores, left there for a look at traces and receipts; empty: a temporary one")
 	flag.IntVar(&p.Rounds, "rounds", p.Rounds, "how often each target is measured")
@@ -54,6 +55,9 @@ func main() {
 	flag.Parse()
 	if *quick {
 		p.Rounds, p.Step, p.Warm = 3, 400*time.Millisecond, 200*time.Millisecond
+	}
+	if *callers > 0 {
+		p.Callers = []int{*callers}
 	}
 	if *only != "" {
 		p.Only = strings.Split(*only, ",")
