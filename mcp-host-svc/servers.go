@@ -59,7 +59,7 @@ func (s *Server) specOf(in *mcphostv1.ServerSpec) server.Spec {
 	spec := server.Spec{
 		Key: server.Key{Namespace: in.GetNamespace(), Name: in.GetName()}, Enabled: in.GetEnabled(), Idle: idle,
 		HostAcceptedFor: in.GetHostIsolationAcceptedFor(),
-		Start: provider.Spec{Transport: in.GetTransport(), Command: in.GetCommand(), Args: in.GetArgs(), WorkingFolder: in.GetWorkingFolder(), URL: in.GetUrl()},
+		Start:           provider.Spec{Transport: in.GetTransport(), Command: in.GetCommand(), Args: in.GetArgs(), WorkingFolder: in.GetWorkingFolder(), URL: in.GetUrl()},
 	}
 	if len(in.GetEnv()) > 0 {
 		spec.Start.Env = in.GetEnv()
