@@ -70,7 +70,7 @@ func newCgroup(id string, spec Spec) (*cgroup, map[string]string, error) {
 		if parent == "" {
 			return fmt.Errorf("no %s controller", controller)
 		}
-		dir := filepath.Join(parent, cgroupPrefix+id)
+		dir := filepath.Join(parent, cgroupPrefix+strconv.Itoa(os.Getpid())+"-"+id)
 		if err := os.Mkdir(dir, 0o755); err != nil && !os.IsExist(err) {
 			return err
 		}
@@ -127,16 +127,26 @@ func (g *cgroup) remove() {
 	}
 }
 
-// sweepCgroups removes groups without processes that a killed owner left.
+// sweepCgroups removes groups without processes that a killed owner left. Those of a living owner are let be: one that was
+// just made has no process yet.
 func sweepCgroups() {
 	for _, controller := range []string{"pids", "memory"} {
 		parent, _ := controllerDir(controller)
 		if parent == "" {
 			continue
 		}
-		stale, _ := filepath.Glob(filepath.Join(parent, cgroupPrefix+"*")) // the pattern is constant
-		for _, d := range stale {
-			_ = unix.Rmdir(d) // EBUSY: it is in use
+		groups, _ := filepath.Glob(filepath.Join(parent, cgroupPrefix+"*")) // the pattern is constant
+		for _, d := range groups {
+			if !ownerLives(filepath.Base(d)) {
+				_ = unix.Rmdir(d) // EBUSY: it is in use
+			}
 		}
 	}
+}
+
+// ownerLives tells whether the process that made a group of that name is there.
+func ownerLives(name string) bool {
+	text, _, _ := strings.Cut(strings.TrimPrefix(name, cgroupPrefix), "-")
+	pid, err := strconv.Atoi(text)
+	return err == nil && pid > 0 && unix.Kill(pid, 0) != unix.ESRCH
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -293,5 +294,31 @@ echo ok > /dev/null || exit 8
 	}
 	if e.Level != LevelRestricted || e.Network != "seccomp_denied" || len(e.Namespaces) != 0 || e.LandlockABI == 0 || e.Tracking != "subreaper" || strings.Trim(e.CapEff, "0") != "" {
 		t.Errorf("%+v", e)
+	}
+}
+
+// Sweeping by one service takes nothing from another that is about to start a process, and removes what a dead one left.
+func TestSweepingLetsLivingOwnersBe(t *testing.T) {
+	parent, _ := controllerDir("pids")
+	if parent == "" {
+		t.Log("no pids controller here: there are no groups to sweep")
+		return
+	}
+	ended := exec.Command("/bin/true")
+	if err := ended.Run(); err != nil {
+		t.Fatal(err)
+	}
+	group := func(pid int) string {
+		dir := filepath.Join(parent, fmt.Sprintf("%s%d-%s", cgroupPrefix, pid, "sweeptest"))
+		if err := os.Mkdir(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = unix.Rmdir(dir) })
+		return dir
+	}
+	living, dead := group(os.Getppid()), group(ended.Process.Pid)
+	sweepCgroups()
+	if !exists(living) || exists(dead) {
+		t.Errorf("the living owner's is there: %v; the dead one's is there: %v", exists(living), exists(dead))
 	}
 }
