@@ -21,6 +21,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -94,11 +95,12 @@ func run(p plan, bin, dir string) (err error) {
 	if err != nil {
 		return err
 	}
-	results, err := measure(ctx, p, targets)
+	before := load()
+	results, err := measure(ctx, p, slices.DeleteFunc(slices.Clone(targets), func(t target) bool { return !wanted(p.Only, t.name) }))
 	if err != nil {
 		return err
 	}
-	return report(os.Stdout, p, results, dir)
+	return report(os.Stdout, p, results, dir, before)
 }
 
 // programs finds the folder with what `make build` built.

@@ -18,10 +18,11 @@ import (
 // aim is how far above the limit Writ may be at p50.
 const aim = 1.5
 
-func report(out io.Writer, p plan, r results, dir string) error {
+// report prints the run as Markdown. before is the load of the machine when the run began.
+func report(out io.Writer, p plan, r results, dir, before string) error {
 	w := &printer{out: out}
 	w.line("Measured on %s, commit %s, with `%s`.", time.Now().UTC().Format("2006-01-02 15:04 UTC"), commit(), strings.Join(append([]string{"go run ./bench"}, os.Args[1:]...), " "))
-	w.line("Machine: %s.", machine(dir))
+	w.line("Machine: %s. Load average before: %s, after: %s.", machine(dir), before, load())
 	w.line("%d rounds, %s for each target and number of callers in each round, the targets taking turns. A commit writes one row of %d bytes.", p.Rounds, p.Step, commitBytes)
 	w.line("")
 	w.line("| callers | what | p50 | p99 | calls/s | p50 of the rounds | calls |")
@@ -105,6 +106,16 @@ func memory() string {
 		return "memory unknown"
 	}
 	return fmt.Sprintf("%d GiB", (uint64(info.Totalram)*uint64(info.Unit)+(1<<29))>>30)
+}
+
+// load is the machine's load average over one minute: other work on it makes every figure worse.
+func load() string {
+	b, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return "unknown"
+	}
+	one, _, _ := strings.Cut(string(b), " ")
+	return one
 }
 
 // filesystem names the file system that dir lies on, from the mount table.

@@ -21,7 +21,7 @@ func TestTheLimitIsTheBridgeAndTheCommits(t *testing.T) {
 		key{"read", 1}: samples(3, 6), key{"effect", 1}: samples(10, 10),
 	}
 	var out strings.Builder
-	if err := report(&out, plan{Rounds: 2, Step: time.Second, Callers: []int{1, 16}}, r, t.TempDir()); err != nil {
+	if err := report(&out, plan{Rounds: 2, Step: time.Second, Callers: []int{1, 16}}, r, t.TempDir(), "0.00"); err != nil {
 		t.Fatal(err)
 	}
 	for _, line := range []string{
