@@ -169,7 +169,7 @@ func (s *Server) claim(ctx context.Context, c *call) (*evidencev1.Claim, error) 
 		return nil, err
 	}
 	if !s.used.use(c.claims.ID, c.claims.Expiry, s.now()) {
-		return nil, claimTaken(c.key().Call, "", "its writ was used before")
+		return nil, claimTaken(c.key().Call, s.receiptOf(ctx, c), "its writ was used before")
 	}
 	answer, err := s.clients.Claims.Claim(ctx, &evidencev1.ClaimRequest{Writ: c.token})
 	if err == nil && answer.GetClaim().GetClaimToken() == "" {
@@ -186,6 +186,15 @@ func (s *Server) claim(ctx context.Context, c *call) (*evidencev1.Claim, error) 
 		return nil, &writtoken.Error{Reason: writtoken.Reason(meta["writ_reason"]), Detail: "evidence does not accept the writ"}
 	}
 	return nil, unclaimed(err)
+}
+
+// receiptOf is the receipt of a call that was claimed before, "" where there is none yet, or evidence can't be asked.
+func (s *Server) receiptOf(ctx context.Context, c *call) string {
+	answer, err := s.clients.Claims.GetClaim(ctx, &evidencev1.GetClaimRequest{Call: c.key().Call, Namespace: c.claims.Namespace})
+	if err != nil {
+		return ""
+	}
+	return answer.GetClaim().GetReceipt()
 }
 
 // call sends the very bytes that were verified.

@@ -108,6 +108,7 @@ type Session struct {
 	cancel  context.CancelFunc
 	wg      sync.WaitGroup
 	done    chan struct{}
+	drained chan struct{} // closed at the end of its standard error
 	closing sync.Once
 	exit    process.Exit
 	started time.Time
@@ -119,7 +120,7 @@ func newSession(ctx context.Context, cfg Config) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{cfg: cfg, proc: proc, log: wire.NewTail(cfg.StderrBytes), done: make(chan struct{}), started: time.Now()}
+	s := &Session{cfg: cfg, proc: proc, log: wire.NewTail(cfg.StderrBytes), done: make(chan struct{}), drained: make(chan struct{}), started: time.Now()}
 	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.folder.Store(&cfg.Folder)
 	opt := cfg.Wire
@@ -127,7 +128,7 @@ func newSession(ctx context.Context, cfg Config) (*Session, error) {
 	opt.OnNoise = s.onNoise
 	s.conn = wire.New(proc.Stdout(), proc.Stdin(), opt)
 	s.wg.Add(2)
-	go func() { defer s.wg.Done(); _, _ = io.Copy(s.log, proc.Stderr()) }()
+	go func() { defer s.wg.Done(); defer close(s.drained); _, _ = io.Copy(s.log, proc.Stderr()) }()
 	go func() { defer s.wg.Done(); s.watch() }()
 	return s, nil
 }
@@ -187,10 +188,21 @@ func (s *Session) Close() process.Exit {
 		s.conn.CloseInput()
 		s.exit = s.proc.Stop(s.cfg.StopGrace)
 		s.conn.Close()
+		s.awaitLastWords()
 		_ = s.proc.Stderr().Close()
 		s.wg.Wait()
 	})
 	return s.exit
+}
+
+// awaitLastWords reads standard error to its end: why a server ended stands there.
+func (s *Session) awaitLastWords() {
+	t := time.NewTimer(lastWords)
+	defer t.Stop()
+	select {
+	case <-s.drained:
+	case <-t.C:
+	}
 }
 
 func (s *Session) onNotification(method string, _ []byte) {
