@@ -2,16 +2,15 @@ package e2e
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc/metadata"
 
 	"github.com/writ-dev/writ/e2e/internal/stack"
 	evidencev1 "github.com/writ-dev/writ/gen/go/writ/evidence/v1"
 	registryv1 "github.com/writ-dev/writ/gen/go/writ/registry/v1"
-	"github.com/writ-dev/writ/internal/testkit"
 )
 
 const (
@@ -71,33 +70,24 @@ func TestOneTrace(t *testing.T) {
 func checkSpans(t *testing.T, s *stack.Stack, done stack.Done, executor string) {
 	t.Helper()
 	caller := s.Client(stack.Caller)
-	want := []string{"evidence", executor, "gateway", "permission", "registry"}
 	var trace *evidencev1.GetTraceResponse
-	testkit.WaitFor(t, stack.Patience, func() bool { // spans are stored a moment after they end
+	var missing []string
+	for deadline := time.Now().Add(stack.Patience); ; time.Sleep(20 * time.Millisecond) { // spans are stored a moment after they end
 		got, err := caller.Traces.GetTrace(s.Context(), traceRequest(done.Name))
-		if err != nil {
-			return false
+		trace, missing = got, incomplete(got, "evidence", executor, "gateway", "permission", "registry")
+		if err == nil && len(missing) == 0 {
+			break
 		}
-		trace = got
-		found := map[string]bool{}
-		for _, span := range got.GetSpans() {
-			found[strings.TrimPrefix(span.GetService(), "writ-")] = true
+		if time.Now().After(deadline) {
+			t.Fatalf("the trace of %s: %v, missing %v", done.Name, err, missing)
 		}
-		return !slices.ContainsFunc(want, func(service string) bool { return !found[service] })
-	})
+	}
 	if trace.GetTraceId() != traceID {
 		t.Errorf("trace %s", trace.GetTraceId())
 	}
-	known := map[string]bool{parentSpan: true}
 	for _, span := range trace.GetSpans() {
-		known[span.GetSpanId()] = true
 		if span.GetEmitter() == "" {
 			t.Errorf("span %q of %s has no authenticated emitter", span.GetName(), span.GetService())
-		}
-	}
-	for _, span := range trace.GetSpans() {
-		if !known[span.GetParentSpanId()] {
-			t.Errorf("span %q of %s hangs under %q, which nobody knows", span.GetName(), span.GetService(), span.GetParentSpanId())
 		}
 	}
 	for _, name := range []string{done.Card.GetId(), done.Outcome.GetReceipt(), traceID} {
@@ -106,6 +96,26 @@ func checkSpans(t *testing.T, s *stack.Stack, done stack.Done, executor string) 
 			t.Errorf("by %s: %v %v", name, got.GetTraceId(), err)
 		}
 	}
+}
+
+// incomplete lists the services without a span, and the spans that hang under one that nobody knows.
+func incomplete(trace *evidencev1.GetTraceResponse, services ...string) (missing []string) {
+	found, known := map[string]bool{}, map[string]bool{parentSpan: true}
+	for _, span := range trace.GetSpans() {
+		found[strings.TrimPrefix(span.GetService(), "writ-")] = true
+		known[span.GetSpanId()] = true
+	}
+	for _, service := range services {
+		if !found[service] {
+			missing = append(missing, "a span of "+service)
+		}
+	}
+	for _, span := range trace.GetSpans() {
+		if !known[span.GetParentSpanId()] {
+			missing = append(missing, "the parent of "+span.GetName()+" of "+span.GetService())
+		}
+	}
+	return missing
 }
 
 func stdoutOf(t *testing.T, done stack.Done) string {
