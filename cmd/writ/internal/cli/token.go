@@ -1,6 +1,9 @@
 package cli
 
 import (
+	"encoding/json"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"github.com/writ-dev/writ/cmd/writ/internal/client"
@@ -20,20 +23,41 @@ func (a *app) tokenCommand() *cobra.Command {
 			if err != nil {
 				return err
 			}
+			if a.json {
+				return a.tokensJSON(tokens.Credentials())
+			}
 			var rows [][]string
 			for _, c := range tokens.Credentials() {
-				roles := ""
-				for i, r := range c.Roles {
-					if i > 0 {
-						roles += ", "
-					}
-					roles += word(r, "ROLE_")
-				}
-				rows = append(rows, []string{c.ID, c.Principal.GetId(), word(c.Principal.GetKind(), "PRINCIPAL_KIND_"), word(c.MaxMode, "MODE_"), roles})
+				rows = append(rows, []string{c.ID, c.Principal.GetId(), word(c.Principal.GetKind(), "PRINCIPAL_KIND_"), word(c.MaxMode, "MODE_"), strings.Join(rolesOf(c), ", ")})
 			}
 			a.Table([]string{"CREDENTIAL", "PRINCIPAL", "KIND", "HIGHEST MODE", "ROLES"}, rows)
 			return nil
 		},
 	})
 	return cmd
+}
+
+func rolesOf(c auth.Credential) (roles []string) {
+	for _, r := range c.Roles {
+		roles = append(roles, word(r, "ROLE_"))
+	}
+	return roles
+}
+
+func (a *app) tokensJSON(credentials []auth.Credential) error {
+	enc := json.NewEncoder(a.Out)
+	for _, c := range credentials {
+		row := struct {
+			ID        string   `json:"id"`
+			Principal string   `json:"principal"`
+			Kind      string   `json:"kind"`
+			MaxMode   string   `json:"max_mode"`
+			Roles     []string `json:"roles"`
+			Namespace string   `json:"namespace"`
+		}{c.ID, c.Principal.GetId(), word(c.Principal.GetKind(), "PRINCIPAL_KIND_"), word(c.MaxMode, "MODE_"), rolesOf(c), c.Namespace}
+		if err := enc.Encode(row); err != nil {
+			return err
+		}
+	}
+	return nil
 }
