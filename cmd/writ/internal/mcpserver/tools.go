@@ -147,7 +147,7 @@ func (s *server) oneCall(ctx context.Context, m message, t *registryv1.Turn, too
 	for {
 		select {
 		case <-ctx.Done():
-			s.cancel(w.name)
+			s.cancel(w.named(events, ended))
 			return nil, ctx.Err()
 		case <-w.overdue():
 			return w.pendingResult(), nil
@@ -225,6 +225,23 @@ func (w *wait) event(e *gatewayv1.CallEvent) *commonv1.Outcome {
 		return e.GetOutcome()
 	}
 	return nil
+}
+
+// named waits a moment for the name of a call that was cancelled before it had one.
+func (w *wait) named(events <-chan *gatewayv1.CallEvent, ended <-chan error) string {
+	late := time.NewTimer(endPatience)
+	defer late.Stop()
+	for w.name == "" {
+		select {
+		case e := <-events:
+			w.event(e)
+		case <-ended:
+			return ""
+		case <-late.C:
+			return ""
+		}
+	}
+	return w.name
 }
 
 // progress passes progress on. It has to grow with each notification.
