@@ -228,3 +228,47 @@ func copyFile(t *testing.T, from, to string) {
 		t.Fatal(err)
 	}
 }
+
+// A folder that was swapped for another under the same name after the turn opened is not the workspace: nothing runs in it
+// (R88; the scope carries device and inode).
+func TestASwappedWorkspace(t *testing.T) {
+	t.Parallel()
+	s := stack.Start(t)
+	always(s)
+	folder := filepath.Join(s.Workspace(), "project")
+	if err := os.Mkdir(folder, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	turn := s.OpenTurn(&registryv1.OpenTurnRequest{Workspace: folder})
+	for name, swap := range map[string]func() error{
+		"another folder":   func() error { return os.Mkdir(folder, 0o755) },
+		"a link elsewhere": func() error { return os.Symlink(s.Home.Root, folder) },
+		"nothing":          func() error { return nil },
+	} {
+		moved := folder + " before " + name
+		if err := os.Rename(folder, moved); err != nil {
+			t.Fatal(err)
+		}
+		if err := swap(); err != nil {
+			t.Fatal(err)
+		}
+		done, err := s.TryCall(s.Context(), turn, "run_command", `{"command":"echo x >> ran"}`)
+		if err == nil && done.Outcome.GetState() == completed {
+			t.Errorf("%s: it ran: %s", name, done.Outcome.GetResult())
+		}
+		for _, dir := range []string{folder, moved, s.Home.Root} {
+			if effects(dir, "ran") != 0 {
+				t.Errorf("%s: it ran in %s", name, dir)
+			}
+		}
+		if err := os.Remove(folder); err != nil && !os.IsNotExist(err) {
+			t.Fatal(err)
+		}
+		if err := os.Rename(moved, folder); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if done := s.Call(turn, "run_command", `{"command":"echo x >> ran"}`, completed); effects(folder, "ran") != 1 {
+		t.Errorf("the folder itself: %v", done.Outcome)
+	}
+}
