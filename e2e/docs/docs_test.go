@@ -17,6 +17,7 @@ var (
 	link      = regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	heading   = regexp.MustCompile(`(?m)^#+ +(.*)$`)
 	fenced    = regexp.MustCompile("(?s)```.*?```")
+	reason    = regexp.MustCompile(`(?m)^  ERROR_REASON_([A-Z_]+) = [1-9]`)
 	limitName = regexp.MustCompile(`\b[a-z][a-z0-9]*(_[a-z0-9]+)+\b`)
 )
 
@@ -149,5 +150,28 @@ func TestTheExampleInTheDocumentationIsTheTestedOne(t *testing.T) {
 	body = strings.ReplaceAll(strings.TrimPrefix(body, "\t"), "\n\t", "\n")
 	if !strings.Contains(pages(t)["../../docs/embedding.md"], "```go\n"+body+"```\n") {
 		t.Errorf("docs/embedding.md does not show the tested example:\n%s", body)
+	}
+}
+
+// Every reason of a service's errors stands on its page.
+func TestEveryReasonIsDocumented(t *testing.T) {
+	all := pages(t)
+	for service, folder := range map[string]string{
+		"registry-svc": "registry", "permission-svc": "permission", "mcp-host-svc": "mcphost", "exec-svc": "exec",
+		"evidence-svc": "evidence", "gateway-svc": "gateway",
+	} {
+		b, err := os.ReadFile(filepath.Join("..", "..", "proto", "writ", folder, "v1", "errors.proto"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		found := reason.FindAllStringSubmatch(string(b), -1)
+		if len(found) == 0 {
+			t.Errorf("%s has no reasons", service)
+		}
+		for _, m := range found {
+			if !regexp.MustCompile(`\b` + m[1] + `\b`).MatchString(all["../../docs/"+service+".md"]) {
+				t.Errorf("docs/%s.md does not name the reason %s", service, m[1])
+			}
+		}
 	}
 }
