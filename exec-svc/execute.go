@@ -2,7 +2,6 @@ package exec
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -16,6 +15,7 @@ import (
 	execv1 "github.com/writ-dev/writ/gen/go/writ/exec/v1"
 	"github.com/writ-dev/writ/internal/command"
 	"github.com/writ-dev/writ/internal/errs"
+	"github.com/writ-dev/writ/internal/executor"
 	"github.com/writ-dev/writ/internal/fingerprint"
 	"github.com/writ-dev/writ/internal/sandbox"
 	"github.com/writ-dev/writ/internal/telemetry"
@@ -25,8 +25,6 @@ import (
 
 const (
 	pipePatience = 2 * time.Second // for pipes that a process which can't be killed holds
-	sealPause    = 50 * time.Millisecond
-	sealPauseMax = time.Second
 )
 
 // conduct takes a presented writ to its outcome. ctx carries trace and
@@ -215,21 +213,9 @@ func (s *Server) claim(ctx context.Context, e *execution) (*evidencev1.Claim, er
 	if err := s.verifier.CheckTime(e.claims); err != nil {
 		return nil, err
 	}
-	answer, err := s.clients.Claims.Claim(ctx, &evidencev1.ClaimRequest{Writ: e.token})
-	if err == nil && answer.GetClaim().GetClaimToken() == "" {
-		err = errors.New("evidence answered without a claim")
-	}
-	if err == nil {
-		return answer.GetClaim(), nil
-	}
-	meta := errs.Metadata(err)
-	switch errs.ReasonOf(err) {
-	case errs.ReasonName(evidencev1.ErrorReason_ERROR_REASON_CLAIM_TAKEN):
-		return nil, claimTaken(e.key().call, meta["receipt"], "it was claimed before")
-	case errs.ReasonName(evidencev1.ErrorReason_ERROR_REASON_WRIT_REFUSED):
-		return nil, &writtoken.Error{Reason: writtoken.Reason(meta["writ_reason"]), Detail: "evidence does not accept the writ"}
-	}
-	return nil, unsealed(err)
+	return executor.Claim(ctx, s.clients.Claims, e.token, func(receipt string) error {
+		return claimTaken(e.key().call, receipt, "it was claimed before")
+	})
 }
 
 func claimTaken(call, receipt, why string) error {

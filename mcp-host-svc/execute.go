@@ -18,6 +18,7 @@ import (
 	mcphostv1 "github.com/writ-dev/writ/gen/go/writ/mcphost/v1"
 	"github.com/writ-dev/writ/internal/class"
 	"github.com/writ-dev/writ/internal/errs"
+	"github.com/writ-dev/writ/internal/executor"
 	"github.com/writ-dev/writ/internal/fingerprint"
 	"github.com/writ-dev/writ/internal/rawjson"
 	"github.com/writ-dev/writ/internal/telemetry"
@@ -171,21 +172,9 @@ func (s *Server) claim(ctx context.Context, c *call) (*evidencev1.Claim, error) 
 	if !s.used.use(c.claims.ID, c.claims.Expiry, s.now()) {
 		return nil, claimTaken(c.key().Call, s.receiptOf(ctx, c), "its writ was used before")
 	}
-	answer, err := s.clients.Claims.Claim(ctx, &evidencev1.ClaimRequest{Writ: c.token})
-	if err == nil && answer.GetClaim().GetClaimToken() == "" {
-		err = errors.New("evidence answered without a claim")
-	}
-	if err == nil {
-		return answer.GetClaim(), nil
-	}
-	meta := errs.Metadata(err)
-	switch errs.ReasonOf(err) {
-	case errs.ReasonName(evidencev1.ErrorReason_ERROR_REASON_CLAIM_TAKEN):
-		return nil, claimTaken(c.key().Call, meta["receipt"], "it was claimed before")
-	case errs.ReasonName(evidencev1.ErrorReason_ERROR_REASON_WRIT_REFUSED):
-		return nil, &writtoken.Error{Reason: writtoken.Reason(meta["writ_reason"]), Detail: "evidence does not accept the writ"}
-	}
-	return nil, unclaimed(err)
+	return executor.Claim(ctx, s.clients.Claims, c.token, func(receipt string) error {
+		return claimTaken(c.key().Call, receipt, "it was claimed before")
+	})
 }
 
 // receiptOf is the receipt of a call that was claimed before, "" where there is none yet, or evidence can't be asked.

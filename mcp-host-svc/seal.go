@@ -9,36 +9,27 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"time"
 
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
-	"github.com/writ-dev/writ/clients/go/writtoken"
 	commonv1 "github.com/writ-dev/writ/gen/go/writ/common/v1"
 	evidencev1 "github.com/writ-dev/writ/gen/go/writ/evidence/v1"
 	mcphostv1 "github.com/writ-dev/writ/gen/go/writ/mcphost/v1"
 	"github.com/writ-dev/writ/internal/errs"
+	"github.com/writ-dev/writ/internal/executor"
 	"github.com/writ-dev/writ/internal/receipt"
-	"github.com/writ-dev/writ/internal/telemetry"
-	"github.com/writ-dev/writ/internal/toolname"
 )
 
-const (
-	sealPause    = 50 * time.Millisecond
-	sealPauseMax = time.Second
-	retryPause   = 200 * time.Millisecond
-	retryMax     = 5 * time.Second
-	chunkBytes   = 512 << 10
-)
+// chunkBytes is the size of the pieces in which a blob travels.
+const chunkBytes = 512 << 10
 
 func toUTF8(s string) string { return strings.ToValidUTF8(s, "\uFFFD") }
 
 // refuse seals that nothing ran and why.
 func (s *Server) refuse(ctx context.Context, c *call, cause error) (*commonv1.Outcome, error) {
-	var away unclaimable
+	var away executor.AwayError
 	if errors.As(cause, &away) {
-		return nil, away.error // evidence is away: nothing ran and nothing can be recorded
+		return nil, away.Unwrap() // evidence is away: nothing ran and nothing can be recorded
 	}
 	var cancelled *cancelledError
 	if errors.As(cause, &cancelled) {
@@ -52,47 +43,17 @@ func (s *Server) refuse(ctx context.Context, c *call, cause error) (*commonv1.Ou
 	return s.seal(ctx, c, outcomeOf(commonv1.OutcomeState_OUTCOME_STATE_REFUSED, refusal(name, cause)), nil)
 }
 
-// facts says what is known of the call. Of a writ whose signature did not hold nothing is.
-func (s *Server) facts(ctx context.Context, c *call, o *commonv1.Outcome) receipt.Facts {
-	f := receipt.Facts{Kind: evidencev1.ReceiptKind_RECEIPT_KIND_REFUSAL, Namespace: c.namespace}
-	reason := writtoken.Reason(errs.Metadata(status.FromProto(o.GetStatus()).Err())["writ_reason"])
-	claims := c.claims
-	if claims == nil && signatureHeld(reason) {
-		_, claims, _ = writtoken.Unverified(c.token) // Verify got past the signature
-	}
-	if claims != nil {
-		f = receipt.FromClaims(claims)
-	}
-	f.WritReason = string(reason)
-	if f.TraceID == "" {
-		f.TraceID = telemetry.TraceID(ctx)
-	}
-	return f
-}
-
-// signatureHeld tells whether a refusal's reason comes after the signature in the verifier's order.
-func signatureHeld(r writtoken.Reason) bool {
-	switch r {
-	case writtoken.ReasonAudience, writtoken.ReasonNamespace, writtoken.ReasonNotYetValid, writtoken.ReasonExpired:
-		return true
-	}
-	return false
-}
-
 // seal makes the receipt durable and returns the outcome with its id. Without a receipt there is no outcome but an error.
 func (s *Server) seal(ctx context.Context, c *call, o *commonv1.Outcome, claim *evidencev1.Claim) (*commonv1.Outcome, error) {
 	// What is recorded must not depend on who still waits.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.limits.SealPatience)
 	defer cancel()
-	opening := &evidencev1.Opening{Arguments: c.arguments, Outcome: o, Writ: c.token}
-	if c.claims != nil && o.GetState() != commonv1.OutcomeState_OUTCOME_STATE_REFUSED {
-		opening.ArgumentsSalt = c.claims.Args.Salt // a refusal commits to what was presented, under a salt of its own
-	}
-	f := s.facts(ctx, c, o)
+	p := executor.Presented{Token: c.token, Arguments: c.arguments, Claims: c.claims, Namespace: c.namespace}
+	f, opening := p.Facts(ctx, o), p.Opening(o)
 	err := s.large(ctx, c, o, opening, &f)
 	var r *evidencev1.Receipt
 	if err == nil {
-		r, err = s.sealPatiently(ctx, f, opening, claim.GetClaimToken())
+		r, err = executor.SealPatiently(ctx, s.sealer, f, opening, claim.GetClaimToken())
 	}
 	if err != nil {
 		s.log.ErrorContext(ctx, "receipt not sealed", "state", o.GetState().String(), "error", err)
@@ -151,89 +112,16 @@ func (s *Server) putBlob(ctx context.Context, b []byte, mediaType string, c *cal
 	return resp.GetBlob(), nil
 }
 
-// sealPatiently tries again while evidence is away: the tool has run, and its record is worth waiting for.
-func (s *Server) sealPatiently(ctx context.Context, f receipt.Facts, opening *evidencev1.Opening, token string) (*evidencev1.Receipt, error) {
-	for pause := sealPause; ; pause = min(2*pause, sealPauseMax) {
-		r, err := s.sealer.Seal(ctx, f, opening, token)
-		if err == nil || token == "" || !mayPass(err) {
-			return r, err
-		}
-		select {
-		case <-ctx.Done():
-			return nil, err
-		case <-time.After(pause):
-		}
-	}
-}
-
-func mayPass(err error) bool {
-	switch status.Code(err) {
-	case codes.Unavailable, codes.Aborted, codes.Internal, codes.Unknown:
-		return true
-	}
-	return false
-}
-
-// unclaimable is an answer that evidence is away.
-type unclaimable struct{ error }
-
-// unclaimed wraps an error of evidence that is about evidence, not the call.
-func unclaimed(err error) error {
-	return unclaimable{errs.WithCause(errs.New(codes.Unavailable, commonv1.ErrorReason_ERROR_REASON_PEER_UNAVAILABLE, "evidence",
-		"the call could not be claimed, so nothing ran", "see `writ doctor`, then call again"), err)}
-}
-
-// recover seals each claim that an earlier process left open as UNKNOWN. Nothing runs again. It tries until evidence
-// answers.
+// recover seals each claim that an earlier process left open as UNKNOWN.
 func (s *Server) recover(ctx context.Context) error {
-	for pause := retryPause; ; pause = min(2*pause, retryMax) {
-		err := s.sealOpenClaims(ctx)
-		if err == nil {
-			return nil
-		}
-		s.log.WarnContext(ctx, "open claims not sealed yet", "error", err)
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(pause):
-		}
-	}
-}
-
-func (s *Server) sealOpenClaims(ctx context.Context) error {
-	for page := ""; ; {
-		answer, err := s.clients.Claims.ListOpenClaims(ctx, &evidencev1.ListOpenClaimsRequest{PageToken: page})
-		if err != nil {
-			return err
-		}
-		for _, c := range answer.GetClaims() {
-			if !c.GetClaimTime().AsTime().Before(s.started) {
-				continue // this process claimed it: it is on its way
-			}
-			if err := s.sealUnknown(ctx, c); err != nil {
-				return err
-			}
-		}
-		if page = answer.GetNextPageToken(); page == "" {
-			return nil
-		}
-	}
-}
-
-func (s *Server) sealUnknown(ctx context.Context, c *evidencev1.Claim) error {
-	o := outcomeOf(commonv1.OutcomeState_OUTCOME_STATE_UNKNOWN, errs.New(codes.Unknown, mcphostv1.ErrorReason_ERROR_REASON_EXECUTOR_DIED, c.GetCall(),
-		"the executor died after the call had begun; how it ended is not known", "look at what it has done before you call again; nothing is run again"))
-	o.BeginTime = c.GetClaimTime()
-	f := receipt.Facts{Kind: evidencev1.ReceiptKind_RECEIPT_KIND_CALL, Namespace: c.GetNamespace(), Call: c.GetCall(), TraceID: c.GetTraceId()}
-	opening := &evidencev1.Opening{Outcome: o, Writ: c.GetWrit()}
-	// Evidence verified the writ when it gave the claim.
-	if _, claims, err := writtoken.Unverified(c.GetWrit()); err == nil && toolname.Call(claims.Turn, claims.Call) == c.GetCall() {
-		f, opening.ArgumentsSalt = receipt.FromClaims(claims), claims.Args.Salt
-	}
-	r, err := s.sealer.Seal(ctx, f, opening, c.GetClaimToken())
-	if err != nil {
-		return err
-	}
-	s.log.WarnContext(ctx, "call sealed as unknown", "call", c.GetCall(), "receipt", r.GetId())
-	return nil
+	return executor.Recovery{
+		Claims: s.clients.Claims, Sealer: s.sealer, Log: s.log,
+		Mine: func(c *evidencev1.Claim) bool { return !c.GetClaimTime().AsTime().Before(s.started) },
+		Unknown: func(_ context.Context, c *evidencev1.Claim) *commonv1.Outcome {
+			o := outcomeOf(commonv1.OutcomeState_OUTCOME_STATE_UNKNOWN, errs.New(codes.Unknown, mcphostv1.ErrorReason_ERROR_REASON_EXECUTOR_DIED, c.GetCall(),
+				"the executor died after the call had begun; how it ended is not known", "look at what it has done before you call again; nothing is run again"))
+			o.BeginTime = c.GetClaimTime()
+			return o
+		},
+	}.Run(ctx)
 }
