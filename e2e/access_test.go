@@ -88,7 +88,7 @@ func serviceOf(method string) string {
 // ask calls a method with an empty message, as a stream, which serves unary methods too. A stream that goes on is left
 // after its first moment: who may not open it is told at once.
 func ask(ctx context.Context, conn grpc.ClientConnInterface, method string) error {
-	ctx, cancel := context.WithTimeout(ctx, 700*time.Millisecond)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
 	stream, err := conn.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, method)
 	if err == nil {
