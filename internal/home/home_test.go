@@ -16,7 +16,10 @@ import (
 	"github.com/writ-dev/writ/internal/home"
 )
 
-const lockEnv = "WRIT_TEST_LOCK_HOME"
+const (
+	lockEnv  = "WRIT_TEST_LOCK_HOME"
+	ghostEnv = "WRIT_TEST_LOCK_GHOST"
+)
 
 // TestMain lets the test binary be the other process of TestTwoServersOnOneHome.
 func TestMain(m *testing.M) {
@@ -25,10 +28,25 @@ func TestMain(m *testing.M) {
 		if err == nil {
 			_, err = h.Lock()
 		}
+		if err == nil && os.Getenv(ghostEnv) != "" {
+			err = inherit(h.LockFile())
+		}
 		fmt.Println(err == nil)
 		select {}
 	}
 	os.Exit(m.Run())
+}
+
+// inherit starts a child that holds the open lock file for a short while, as one between fork and exec does.
+func inherit(lockFile string) error {
+	for fd := uintptr(3); fd < 64; fd++ {
+		if path, err := os.Readlink(fmt.Sprintf("/proc/self/fd/%d", fd)); err == nil && path == lockFile {
+			child := exec.Command("/bin/sleep", "0.3")
+			child.ExtraFiles = []*os.File{os.NewFile(fd, lockFile)}
+			return child.Start()
+		}
+	}
+	return os.ErrNotExist
 }
 
 func open(t *testing.T) *home.Home {
@@ -220,6 +238,33 @@ func TestTwoServersOnOneHome(t *testing.T) {
 	lock, err := h.Lock()
 	if err != nil {
 		t.Fatalf("after the other was killed: %v", err)
+	}
+	if err := lock.Release(); err != nil {
+		t.Error(err)
+	}
+}
+
+// A server that was killed while it started a child: the home is free a moment later, not taken by a dead process.
+func TestAHomeIsFreeAfterAKill(t *testing.T) {
+	h := open(t)
+	other := exec.Command(os.Args[0], "-test.run=^$")
+	other.Env = append(os.Environ(), lockEnv+"="+h.Root, ghostEnv+"=1")
+	out, err := other.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := other.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ready := make([]byte, 4)
+	if _, err := out.Read(ready); err != nil || string(ready) != "true" {
+		t.Fatalf("the other process: %q %v", ready, err)
+	}
+	other.Process.Kill()
+	other.Wait()
+	lock, err := h.Lock()
+	if err != nil {
+		t.Fatal(err)
 	}
 	if err := lock.Release(); err != nil {
 		t.Error(err)

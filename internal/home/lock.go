@@ -7,6 +7,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,8 +25,24 @@ func (e *LockedError) Error() string {
 	return fmt.Sprintf("%s is served by process %d already: use it, end it, or set %s to another folder", e.Home, e.PID, Env)
 }
 
-// Lock takes the home for this process, or fails with a *LockedError.
+// Of a server that was killed, a child that was just being started may hold the lock for a moment longer.
+const (
+	ghostPatience = 2 * time.Second
+	ghostStep     = 10 * time.Millisecond
+)
+
+// Lock takes the home for this process, or fails with a *LockedError. Where the holder is dead already it waits a moment.
 func (h *Home) Lock() (*Lock, error) {
+	for deadline := time.Now().Add(ghostPatience); ; time.Sleep(ghostStep) {
+		l, err := h.tryLock()
+		var held *LockedError
+		if !errors.As(err, &held) || held.PID == 0 || unix.Kill(held.PID, 0) != unix.ESRCH || time.Now().After(deadline) {
+			return l, err
+		}
+	}
+}
+
+func (h *Home) tryLock() (*Lock, error) {
 	f, err := os.OpenFile(h.LockFile(), os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
 		return nil, err
