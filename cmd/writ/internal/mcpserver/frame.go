@@ -20,6 +20,7 @@ const (
 const (
 	modernVersion = "2026-07-28"
 	legacyVersion = "2025-11-25"
+	metaVersion   = "io.modelcontextprotocol/protocolVersion" // in _meta of every request of the modern era
 )
 
 var legacyVersions = map[string]bool{"2024-11-05": true, "2025-03-26": true, "2025-06-18": true, legacyVersion: true}

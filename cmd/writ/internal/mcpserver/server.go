@@ -141,8 +141,16 @@ func read(ctx context.Context, in io.Reader, out chan<- line) {
 	}
 }
 
-// send writes one frame. A client that is gone is noticed by the end of In.
+// send writes one frame as one line. A client that is gone is noticed by the end of In.
+//
+// A line break in the frame can only be white space between tokens: strings have none. It becomes a space, or a tool
+// could hide a whole frame, on a line of its own, in the white space of its result.
 func (s *server) send(frame []byte) {
+	for i, c := range frame {
+		if c == '\n' || c == '\r' {
+			frame[i] = ' '
+		}
+	}
 	s.outMu.Lock()
 	defer s.outMu.Unlock()
 	if _, err := s.Out.Write(append(frame, '\n')); err != nil {
@@ -183,21 +191,29 @@ func (s *server) message(ctx context.Context, b []byte) {
 	case "":
 		return // an answer to a request that we never made
 	case "initialize":
+		s.setModern(false)
 		s.send(resultFrame(m.id, s.initialize(m.params)))
 	case "server/discover":
-		s.mu.Lock()
-		s.modern = true
-		s.mu.Unlock()
+		s.setModern(true)
 		s.send(resultFrame(m.id, discovery()))
 	case "ping":
 		s.send(resultFrame(m.id, []byte(`{}`)))
 	case "logging/setLevel":
 		s.send(resultFrame(m.id, []byte(`{}`)))
 	case "tools/list", "tools/call":
+		if member(member(m.params, "_meta"), metaVersion) != nil {
+			s.setModern(true) // the newest revision has no handshake: each request says it
+		}
 		s.start(ctx, m)
 	default:
 		s.send(errorFrame(m.id, codeMethodNotFound, "there is no method "+m.method))
 	}
+}
+
+func (s *server) setModern(modern bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.modern = modern
 }
 
 // start answers a request in a goroutine of its own, which Serve waits for.
