@@ -38,6 +38,7 @@ func (s serviceSink) Export(ctx context.Context, spans []*tracepb.ResourceSpans)
 // evidence is the span processor that hands every ended span to the sink. It never makes a caller wait.
 type evidence struct {
 	queue    chan sdktrace.ReadOnlySpan
+	full     chan struct{} // a batch is together before its time
 	flush    chan chan struct{}
 	attached chan Sink
 	stopping chan struct{}
@@ -50,7 +51,7 @@ type evidence struct {
 
 func newEvidence(sink Sink, log *slog.Logger) *evidence {
 	e := &evidence{
-		queue: make(chan sdktrace.ReadOnlySpan, queueSpans), flush: make(chan chan struct{}),
+		queue: make(chan sdktrace.ReadOnlySpan, queueSpans), full: make(chan struct{}, 1), flush: make(chan chan struct{}),
 		attached: make(chan Sink, 1), stopping: make(chan struct{}), stopped: make(chan struct{}), log: log,
 	}
 	go e.run(sink)
@@ -68,6 +69,12 @@ func (e *evidence) OnEnd(s sdktrace.ReadOnlySpan) {
 	case e.queue <- s:
 	default:
 		e.dropped.Add(1)
+	}
+	if len(e.queue) >= batchSpans {
+		select {
+		case e.full <- struct{}{}:
+		default:
+		}
 	}
 }
 
@@ -141,25 +148,32 @@ func (e *evidence) run(sink Sink) {
 	}
 }
 
-// gather waits a moment for more spans, so that one hand-over carries many. A flush cuts the wait short; whoever asked
-// for it is answered when the batch and what is queued behind it are out.
+// gather waits a moment for more spans, so that one hand-over carries many. They lie in the queue meanwhile: receiving
+// each as it comes would wake this goroutine for every span of every call. A flush cuts the wait short; whoever asked for
+// it is answered when the batch and what is queued behind it are out.
 func (e *evidence) gather(first sdktrace.ReadOnlySpan) (batch []sdktrace.ReadOnlySpan, waiting chan struct{}) {
-	batch = []sdktrace.ReadOnlySpan{first}
 	timer := time.NewTimer(gatherDelay)
 	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-e.full:
+	case waiting = <-e.flush:
+	case <-e.stopping:
+	}
+	return e.take([]sdktrace.ReadOnlySpan{first}), waiting
+}
+
+// take adds what is queued, until the batch is full.
+func (e *evidence) take(batch []sdktrace.ReadOnlySpan) []sdktrace.ReadOnlySpan {
 	for len(batch) < batchSpans {
 		select {
 		case s := <-e.queue:
 			batch = append(batch, s)
-		case waiting = <-e.flush:
-			return batch, waiting
-		case <-timer.C:
-			return batch, nil
-		case <-e.stopping:
-			return batch, nil
+		default:
+			return batch
 		}
 	}
-	return batch, nil
+	return batch
 }
 
 func (e *evidence) drain(sink Sink) {
@@ -167,16 +181,7 @@ func (e *evidence) drain(sink Sink) {
 		return
 	}
 	for {
-		var batch []sdktrace.ReadOnlySpan
-		for len(batch) < batchSpans {
-			select {
-			case s := <-e.queue:
-				batch = append(batch, s)
-				continue
-			default:
-			}
-			break
-		}
+		batch := e.take(nil)
 		if len(batch) == 0 {
 			return
 		}

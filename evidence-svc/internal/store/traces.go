@@ -52,14 +52,18 @@ func (t *Traces) Close() error { return t.db.Close() }
 // Put stores spans, counts those over a trace's bound, and forgets the oldest traces over the bound of all. dropped
 // counts, by trace, spans that were lost before.
 func (t *Traces) Put(ctx context.Context, spans []Span, dropped map[string]int64, now time.Time) error {
+	byTrace := map[string][]Span{}
+	for _, s := range spans {
+		byTrace[s.TraceID] = append(byTrace[s.TraceID], s)
+	}
 	return t.db.Write(ctx, func(tx *sql.Tx) error {
-		for _, s := range spans {
-			if err := t.putOne(tx, s, now); err != nil {
+		for id, own := range byTrace {
+			if err := t.putTrace(tx, id, own, now); err != nil {
 				return err
 			}
 		}
 		for id, n := range dropped {
-			if _, err := tx.Exec(touchTrace, id, now.UnixMicro(), n); err != nil {
+			if _, err := tx.Exec(touchTrace, id, now.UnixMicro(), 0, n); err != nil {
 				return err
 			}
 		}
@@ -67,39 +71,55 @@ func (t *Traces) Put(ctx context.Context, spans []Span, dropped map[string]int64
 	})
 }
 
-const touchTrace = `INSERT INTO traces (trace_id, last, dropped) VALUES (?1, ?2, ?3)
-	ON CONFLICT (trace_id) DO UPDATE SET last = ?2, dropped = dropped + ?3`
+const (
+	touchTrace = `INSERT INTO traces (trace_id, last, spans, dropped) VALUES (?1, ?2, ?3, ?4)
+		ON CONFLICT (trace_id) DO UPDATE SET last = ?2, spans = spans + ?3, dropped = dropped + ?4`
+	// ?8 are the spans of this trace that the same write stored before.
+	insertSpan = `INSERT INTO spans (trace_id, span_id, start, emitter, ns, body) SELECT ?1, ?2, ?3, ?4, ?5, ?6
+		WHERE coalesce((SELECT spans FROM traces WHERE trace_id = ?1), 0) + ?8 < ?7 ON CONFLICT DO NOTHING`
+	insertName = `INSERT INTO names (name, ns, trace_id) SELECT ?1, ?2, ?3
+		WHERE (SELECT count(*) FROM names WHERE trace_id = ?3) < ?4 ON CONFLICT DO NOTHING`
+)
 
-func (t *Traces) putOne(tx *sql.Tx, s Span, now time.Time) error {
-	if _, err := tx.Exec(touchTrace, s.TraceID, now.UnixMicro(), 0); err != nil {
-		return err
-	}
-	res, err := tx.Exec(`INSERT INTO spans (trace_id, span_id, start, emitter, ns, body) SELECT ?1, ?2, ?3, ?4, ?5, ?6
-		WHERE (SELECT spans FROM traces WHERE trace_id = ?1) < ?7 ON CONFLICT DO NOTHING`,
-		s.TraceID, s.SpanID, s.Start.UnixMicro(), s.Emitter, s.Namespace, s.Body, t.limits.SpansPerTrace)
-	if err != nil {
-		return err
-	}
-	stored, err := res.RowsAffected()
-	if err != nil {
-		return err
-	}
-	if _, err := tx.Exec(`UPDATE traces SET spans = spans + ?2,
-			dropped = dropped + (?2 = 0 AND NOT EXISTS (SELECT 1 FROM spans WHERE trace_id = ?1 AND span_id = ?3 AND emitter = ?4))
-		WHERE trace_id = ?1`, s.TraceID, stored, s.SpanID, s.Emitter); err != nil {
-		return err
-	}
-	for _, name := range []string{s.Card, s.Call} {
-		if name == "" {
-			continue
-		}
-		if _, err := tx.Exec(`INSERT INTO names (name, ns, trace_id) SELECT ?1, ?2, ?3
-			WHERE (SELECT count(*) FROM names WHERE trace_id = ?3) < ?4 ON CONFLICT DO NOTHING`,
-			name, s.Namespace, s.TraceID, t.limits.NamesPerTrace); err != nil {
+// putTrace stores spans of one trace. What is kept for the whole trace is written once, not for each span.
+func (t *Traces) putTrace(tx *sql.Tx, id string, spans []Span, now time.Time) error {
+	var stored, dropped int64
+	named := map[[2]string]bool{}
+	for _, s := range spans {
+		res, err := tx.Exec(insertSpan, id, s.SpanID, s.Start.UnixMicro(), s.Emitter, s.Namespace, s.Body, t.limits.SpansPerTrace, stored)
+		if err != nil {
 			return err
 		}
+		n, err := res.RowsAffected()
+		if err != nil {
+			return err
+		}
+		if stored += n; n == 0 {
+			repeated, err := t.has(tx, s)
+			if err != nil {
+				return err
+			}
+			if !repeated {
+				dropped++
+			}
+		}
+		for _, name := range []string{s.Card, s.Call} {
+			if key := [2]string{name, s.Namespace}; name != "" && !named[key] {
+				named[key] = true
+				if _, err := tx.Exec(insertName, name, s.Namespace, id, t.limits.NamesPerTrace); err != nil {
+					return err
+				}
+			}
+		}
 	}
-	return nil
+	_, err := tx.Exec(touchTrace, id, now.UnixMicro(), stored, dropped)
+	return err
+}
+
+// has tells whether the span is stored already.
+func (t *Traces) has(tx *sql.Tx, s Span) (yes bool, err error) {
+	err = tx.QueryRow("SELECT EXISTS (SELECT 1 FROM spans WHERE trace_id = ? AND span_id = ? AND emitter = ?)", s.TraceID, s.SpanID, s.Emitter).Scan(&yes)
+	return yes, err
 }
 
 // forget removes the traces that were longest without a span. It leaves room, so that it has nothing to do most times.

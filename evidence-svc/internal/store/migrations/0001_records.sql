@@ -11,9 +11,10 @@ CREATE TABLE keys (
   service    TEXT NOT NULL,
   public_key BLOB NOT NULL,
   since      INTEGER NOT NULL,
-  log_index  INTEGER UNIQUE,
+  log_index  INTEGER,
   PRIMARY KEY (key_id, service)
 );
+CREATE UNIQUE INDEX keys_log ON keys(log_index) WHERE log_index IS NOT NULL;
 
 CREATE TABLE claims (
   id        INTEGER PRIMARY KEY,
@@ -28,10 +29,11 @@ CREATE TABLE claims (
   claimed   INTEGER NOT NULL,  -- microseconds since 1970, as all times here
   writ      TEXT,              -- erasable
   receipt   INTEGER,           -- the receipt that ended the call
-  log_index INTEGER UNIQUE,
+  log_index INTEGER,
   UNIQUE (ns, call)
 );
-CREATE INDEX claims_open ON claims(id) WHERE receipt IS NULL;
+-- A log index is given once. Partial, so that a row without one costs no page.
+CREATE UNIQUE INDEX claims_log ON claims(log_index) WHERE log_index IS NOT NULL;
 CREATE INDEX claims_trace ON claims(trace_id) WHERE trace_id IS NOT NULL;
 
 -- id is the namespace's number << 40 | the sequence in the namespace, so that the next number is found at the end of
@@ -52,13 +54,13 @@ CREATE TABLE receipts (
   digest           BLOB NOT NULL,  -- SHA-256 of statement
   statement        BLOB NOT NULL,  -- DSSE envelope, exact bytes
   countersignature BLOB NOT NULL,  -- DSSE envelope, exact bytes
-  log_index        INTEGER UNIQUE
+  log_index        INTEGER
 );
+CREATE UNIQUE INDEX receipts_log ON receipts(log_index) WHERE log_index IS NOT NULL;
 CREATE UNIQUE INDEX receipts_call ON receipts(ns, call) WHERE kind = 1;
 CREATE UNIQUE INDEX receipts_digest ON receipts(digest) WHERE kind <> 1; -- sending the same bytes again is no second receipt
 CREATE INDEX receipts_refusal ON receipts(ns, call) WHERE kind = 2 AND call IS NOT NULL;
-CREATE INDEX receipts_principal ON receipts(principal) WHERE principal IS NOT NULL;
-CREATE INDEX receipts_conversation ON receipts(conversation) WHERE conversation IS NOT NULL;
+CREATE INDEX receipts_owner ON receipts(principal, conversation) WHERE principal IS NOT NULL;
 CREATE INDEX receipts_card ON receipts(card) WHERE card IS NOT NULL;
 CREATE INDEX receipts_trace ON receipts(trace_id) WHERE trace_id IS NOT NULL;
 
