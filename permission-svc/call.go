@@ -162,7 +162,7 @@ func (c *call) parseCommand() error {
 	c.facts.Command = &decide.Command{
 		Destructive: r.Destructive || risky, Rememberable: r.Rememberable && !risky, Words: r.Words,
 		Network: cmd.Network != command.NetworkNone, Host: cmd.Isolation == command.IsolationHost,
-		Weaker: cmd.Isolation != command.DefaultIsolation && cmd.Isolation != "isolated-soft-caps" && cmd.Isolation != command.IsolationHost,
+		Weaker: cmd.Isolation != command.DefaultIsolation && cmd.Isolation != "isolated" && cmd.Isolation != command.IsolationHost,
 	}
 	return nil
 }

@@ -29,15 +29,16 @@ const (
 	// NetworkNone and NetworkOpen are the values of network.
 	NetworkNone = "none"
 	NetworkOpen = "open"
-	// DefaultIsolation is the least isolation that a command gets unless it asks for another.
-	DefaultIsolation = "isolated"
+	// DefaultIsolation is the least isolation that a command gets unless it asks for another: all of it, where the limits of
+	// an ordinary user, who has no cgroup of its own, may be kept by rlimits. The receipt says which it was.
+	DefaultIsolation = "isolated-soft-caps"
 	// IsolationHost asks for a run without isolation, which only a person can allow.
 	IsolationHost = "host"
 )
 
 // isolationLevels are the levels that a command may ask for as its least one,
 // strongest first. What a machine can give is for the executor to say.
-var isolationLevels = [...]string{DefaultIsolation, "isolated-soft-caps", "restricted", "guarded", IsolationHost}
+var isolationLevels = [...]string{"isolated", DefaultIsolation, "restricted", "guarded", IsolationHost}
 
 // Var is one environment variable.
 type Var struct{ Name, Value string }

@@ -17,7 +17,7 @@ import (
 
 func TestDefaults(t *testing.T) {
 	got, err := command.Parse([]byte(`{"command":"make test"}`))
-	want := command.Command{Line: "make test", Cwd: ".", Timeout: 2 * time.Minute, Network: "none", Isolation: "isolated"}
+	want := command.Command{Line: "make test", Cwd: ".", Timeout: 2 * time.Minute, Network: "none", Isolation: "isolated-soft-caps"}
 	if err != nil || !cmp.Equal(got, want) {
 		t.Fatal(err, cmp.Diff(want, got))
 	}
