@@ -118,7 +118,7 @@ func onBothWays(t *testing.T, a *authority, run func(t *testing.T, c permissionv
 			testkit.NoLeaks(t)
 			log := &logs{}
 			conn := way(t, a, server.Options{
-				Logger:        slog.New(slog.NewTextHandler(log, nil)),
+				Logger:        slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug})),
 				Authenticator: testkit.People(testkit.Caller("caller"), testkit.Approver("approver")),
 			})
 			run(t, permissionv1.NewAuthorizationServiceClient(conn), log)

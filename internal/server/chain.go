@@ -24,6 +24,9 @@ type Chain struct {
 	opts  Options
 	gate  *auth.Gate
 	calls *calls
+	// inner tells that calls come from the process itself: one that went well is a line for debugging, since the call over
+	// the socket that it serves has a line of its own.
+	inner bool
 }
 
 // NewChain makes the interceptors. peer knows peers without a token (see auth.GateOptions), and may be nil.
@@ -35,7 +38,7 @@ func NewChain(opts Options, peer func(context.Context) (auth.Credential, bool)) 
 	if err != nil {
 		return nil, err
 	}
-	return &Chain{opts: opts, gate: gate, calls: newCalls()}, nil
+	return &Chain{opts: opts, gate: gate, calls: newCalls(), inner: peer != nil}, nil
 }
 
 // Unary returns the unary interceptors, the outermost first.
@@ -167,13 +170,13 @@ func Invalid(err error) error {
 func (c *Chain) finishUnary(ctx context.Context, req any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
 	ctx, r := begin(ctx, info.FullMethod)
 	resp, err := handler(ctx, req)
-	return resp, r.finish(ctx, c.opts.Logger, err)
+	return resp, r.finish(ctx, c.opts.Logger, c.inner, err)
 }
 
 func (c *Chain) finishStream(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, r := begin(ss.Context(), info.FullMethod)
 	err := handler(srv, &middleware.WrappedServerStream{ServerStream: ss, WrappedContext: ctx})
-	return r.finish(ctx, c.opts.Logger, err)
+	return r.finish(ctx, c.opts.Logger, c.inner, err)
 }
 
 func levelOf(code codes.Code) slog.Level {

@@ -76,14 +76,14 @@ func bounded(id string) string {
 
 // finish returns what the client gets, and logs the call. Text that is hidden from the client is logged under the id
 // that the client sees.
-func (r *record) finish(ctx context.Context, log *slog.Logger, err error) error {
+func (r *record) finish(ctx context.Context, log *slog.Logger, inner bool, err error) error {
 	st, hiddenID := errs.Public(err)
 	code, public := codes.OK, error(nil)
 	if st != nil {
 		code, public = st.Code(), st.Err()
 	}
 	level := levelOf(code)
-	if code == codes.OK && telemetry.Quiet(r.method) {
+	if code == codes.OK && (inner || telemetry.Quiet(r.method)) {
 		level = slog.LevelDebug
 	}
 	if !log.Enabled(ctx, level) {
