@@ -42,7 +42,7 @@ func TestPlanFollowsTheWrit(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := p.Spec
-	if s.Dir != "/w/src" || s.Profile != sandbox.ProfileCommand || s.Network != "none" || s.Least != sandbox.LevelIsolated || s.MaxProcesses != 7 {
+	if s.Dir != "/w/src" || s.Profile != sandbox.ProfileCommand || s.Network != "none" || s.Least != sandbox.LevelIsolatedSoftCaps || s.MaxProcesses != 7 {
 		t.Errorf("%+v", s)
 	}
 	if len(s.Binds) != 2 || s.Binds[0] != (sandbox.Bind{Path: "/w", Dev: 1, Ino: 2}) || s.Binds[1].Write {
