@@ -217,7 +217,7 @@ func (s *Server) evidence(ctx context.Context, deployment string, k keys) (servi
 func (s *Server) permission(ctx context.Context, deployment string, k keys) (service, error) {
 	as := s.channel.As(permissionName)
 	svc, err := permission.New(ctx, permission.Config{
-		StorePath: s.cfg.Home.DataFile(permissionName), Deployment: deployment, KeysDir: filepath.Join(s.cfg.Home.Root, "keys", "writ"),
+		StorePath: s.cfg.Home.DataFile(permissionName), Deployment: deployment, KeysDir: filepath.Join(s.cfg.Home.Root, "keys", "writs"),
 		WritLifetime: s.cfg.Settings.Permission.WritLifetime, DecisionMaxAge: s.cfg.Settings.Permission.DecisionMaxAge,
 		ServiceKey: k[permissionName].private, ServiceKeyID: k[permissionName].id,
 	}, permission.WithLogger(s.log(permissionName)), permission.WithTracerProvider(s.provider(permissionName)),

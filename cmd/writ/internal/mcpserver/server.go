@@ -56,18 +56,21 @@ type server struct {
 
 	outMu sync.Mutex // guards Out
 
-	mu      sync.Mutex                    // guards running and modern
-	running map[string]context.CancelFunc // by the request's id, raw
-	modern  bool                          // the client speaks 2026-07-28
+	mu      sync.Mutex                         // guards running and modern
+	running map[string]context.CancelCauseFunc // by the request's id, raw
+	modern  bool                               // the client speaks 2026-07-28
 	calls   sync.WaitGroup
 }
+
+// errCancelled ends a request that its client cancelled. The end of the client itself cancels no call.
+var errCancelled = errors.New("the client cancelled its request")
 
 // Serve serves one client until In ends or ctx does. Running calls are left running: they are found again by their name.
 func Serve(ctx context.Context, o Options) error {
 	if o.CardWait == 0 {
 		o.CardWait = defaultCardWait
 	}
-	s := &server{Options: o, running: map[string]context.CancelFunc{}}
+	s := &server{Options: o, running: map[string]context.CancelCauseFunc{}}
 	s.turn = &turn{server: s, pending: map[string]string{}}
 	ctx, cancel := context.WithCancel(ctx)
 	defer func() {
@@ -218,12 +221,12 @@ func (s *server) setModern(modern bool) {
 
 // start answers a request in a goroutine of its own, which Serve waits for.
 func (s *server) start(ctx context.Context, m message) {
-	ctx, cancel := context.WithCancel(ctx)
+	ctx, cancel := context.WithCancelCause(ctx)
 	key := string(m.id)
 	s.mu.Lock()
 	if _, twice := s.running[key]; twice || len(s.running) >= runningCallsMax {
 		s.mu.Unlock()
-		cancel()
+		cancel(nil)
 		s.send(errorFrame(m.id, codeInvalidRequest, fmt.Sprintf("the id is in use, or more than %d requests are running", runningCallsMax)))
 		return
 	}
@@ -232,7 +235,7 @@ func (s *server) start(ctx context.Context, m message) {
 	s.calls.Go(func() {
 		frame := s.answer(ctx, m)
 		cancelled := ctx.Err() != nil
-		cancel()
+		cancel(nil)
 		s.mu.Lock()
 		delete(s.running, key)
 		s.mu.Unlock()
@@ -261,6 +264,6 @@ func (s *server) notification(m message) {
 	cancel := s.running[string(id)]
 	s.mu.Unlock()
 	if cancel != nil {
-		cancel()
+		cancel(errCancelled)
 	}
 }

@@ -122,11 +122,17 @@ type client struct {
 
 func start(t *testing.T, p *plane) *client {
 	t.Helper()
+	return startWaiting(t, p, 30*time.Millisecond)
+}
+
+// startWaiting is start with a time of its own for a person's answer.
+func startWaiting(t *testing.T, p *plane, wait time.Duration) *client {
+	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	done := make(chan error, 1)
 	go func() {
-		done <- Serve(context.Background(), Options{In: inR, Out: outW, Log: slog.New(slog.DiscardHandler), Calls: p, Turns: p, CardWait: 30 * time.Millisecond})
+		done <- Serve(context.Background(), Options{In: inR, Out: outW, Log: slog.New(slog.DiscardHandler), Calls: p, Turns: p, CardWait: wait})
 		outW.Close()
 	}()
 	t.Cleanup(func() {
@@ -248,14 +254,18 @@ func TestACancelledRequestCancelsItsCall(t *testing.T) {
 	quiet := strings.Replace(call, `,"progressToken":"p"`, "", 1)
 	c.send(quiet)
 	<-running
-	for len(p.cancelled()) == 0 { // the name of the call may still be on its way: a client may say it again
-		c.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
+	c.send(`{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":7}}`)
+	deadline := time.Now().Add(10 * time.Second)
+	for len(p.cancelled()) == 0 || p.isRunning(c) {
 		if got := c.ask(`{"jsonrpc":"2.0","id":"p","method":"ping"}`); got != `{"jsonrpc":"2.0","id":"p","result":{}}` {
 			t.Fatalf("a cancelled request was answered: %s", got)
 		}
-		if !p.isRunning(c) {
-			break
+		if time.Now().After(deadline) {
+			t.Fatal("its call was not cancelled")
 		}
+	}
+	if got := p.cancelled(); len(got) != 1 || got[0] != "turns/t_x/calls/c_1" {
+		t.Errorf("cancelled: %v", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -105,14 +106,16 @@ func turnOver(err error) bool {
 // complete marks a result of our own as final where the client's era needs it. A tool's own bytes are never touched
 // where they already say it.
 func (s *server) complete(result []byte) []byte {
-	if !s.isModern() || len(result) < 2 || member(result, "resultType") != nil {
+	if !s.isModern() || rawjson.TypeOf(result) != rawjson.Object || member(result, "resultType") != nil {
 		return result
 	}
-	sep := ","
-	if member(result, "content") == nil && string(result) == "{}" {
-		sep = ""
+	sep := ""
+	for range rawjson.Members(result) {
+		sep = ","
+		break
 	}
-	return append(append([]byte{}, result[:len(result)-1]...), sep+`"resultType":"complete"}`...)
+	open := result[:bytes.LastIndexByte(result, '}')] // what follows the last brace is white space
+	return append(append([]byte{}, open...), sep+`"resultType":"complete"}`...)
 }
 
 // oneCall makes or re-attaches a call and returns the result object.
@@ -147,13 +150,22 @@ func (s *server) oneCall(ctx context.Context, m message, t *registryv1.Turn, too
 	for {
 		select {
 		case <-ctx.Done():
-			s.cancel(w.named(events, ended))
+			if errors.Is(context.Cause(ctx), errCancelled) {
+				name := w.named(events, ended)
+				s.turn.setPending(key, "") // the same call again is a new one
+				s.cancel(name)
+			}
 			return nil, ctx.Err()
 		case <-w.overdue():
 			return w.pendingResult(), nil
 		case err := <-ended:
 			if errors.Is(err, io.EOF) {
 				err = status.Error(codes.Unavailable, "the stream ended before the outcome")
+			}
+			if _, call, ok := toolname.ParseCall(w.name); ok && !turnOver(err) {
+				// The call goes on without its stream: made again under another id it would have its effect twice.
+				s.turn.setPending(key, call)
+				return textResult(describe(err)+"\nThe outcome of "+w.name+" is not known here. Repeat the same call to get it; it does not run twice.", true), nil
 			}
 			return nil, err
 		case e := <-events:
@@ -272,7 +284,8 @@ func resultOf(tool *registryv1.TurnTool, o *commonv1.Outcome) []byte {
 			return wrapped(result, o.GetState() == commonv1.OutcomeState_OUTCOME_STATE_TOOL_ERROR)
 		}
 		if ref := o.GetResultBlob(); ref != nil {
-			return textResult(fmt.Sprintf("The result has %d bytes and is kept as %s (sha256 %s).", ref.GetSize(), ref.GetHandle(), ref.GetSha256()), false)
+			return textResult(fmt.Sprintf("The result has %d bytes and is kept as %s (sha256 %s).", ref.GetSize(), ref.GetHandle(), ref.GetSha256()),
+				o.GetState() == commonv1.OutcomeState_OUTCOME_STATE_TOOL_ERROR)
 		}
 	}
 	return textResult(explain(o), true)
