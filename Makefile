@@ -66,7 +66,8 @@ apart: ## each module builds without the workspace
 
 .PHONY: test
 test: tools lint gen-check apart build ## all behaviour, under 15 minutes on two cores
-	go test $(GOFLAGS_TEST) work
+	go test $(GOFLAGS_TEST) $$(go list work | grep -v '/writ/e2e')
+	cd e2e && go test $(GOFLAGS_TEST) -count=1 ./... # they start programs that the test cache does not know of
 	go test $(GOFLAGS_TEST) -race $(RACE)
 
 .PHONY: test-full

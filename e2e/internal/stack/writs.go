@@ -37,7 +37,7 @@ func (s *Stack) WritKey() (key ed25519.PrivateKey, kid string) {
 		if k.GetRetireTime() != nil {
 			continue
 		}
-		text, err := home.ReadPrivate(filepath.Join(s.Home.Root, "keys", "writ", "writ-"+k.GetKid()+".key"))
+		text, err := home.ReadPrivate(filepath.Join(s.Home.Root, "keys", "writs", "writ-"+k.GetKid()+".key"))
 		if err != nil {
 			continue // the next key, whose private half may lie elsewhere
 		}
