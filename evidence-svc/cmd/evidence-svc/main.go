@@ -9,11 +9,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -23,10 +21,9 @@ import (
 	"github.com/writ-dev/writ/clients/go/writtoken"
 	evidence "github.com/writ-dev/writ/evidence-svc"
 	permissionv1 "github.com/writ-dev/writ/gen/go/writ/permission/v1"
-	"github.com/writ-dev/writ/internal/auth"
 	"github.com/writ-dev/writ/internal/home"
 	"github.com/writ-dev/writ/internal/sandbox"
-	"github.com/writ-dev/writ/internal/server"
+	"github.com/writ-dev/writ/internal/standalone"
 	"github.com/writ-dev/writ/internal/telemetry"
 )
 
@@ -154,78 +151,27 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	clients, hangUp, err := dial(f, tel)
-	if err != nil {
-		return err
+	clients, peers := dial(f, tel)
+	if err := peers.Err(); err != nil {
+		return errors.Join(err, peers.Close())
 	}
 	ev, err := evidence.New(ctx, cfg, evidence.WithLogger(log), evidence.WithTracerProvider(tel.Provider("evidence")), evidence.WithClients(clients))
 	if err != nil {
-		return errors.Join(err, hangUp())
+		return errors.Join(err, peers.Close())
 	}
-	err = serve(ctx, f, h, log, tel, ev)
+	err = standalone.Serve(ctx, standalone.Options{
+		Name: "evidence", Home: h, Socket: f.socket, Listen: f.listen, Logger: log, Telemetry: tel, Overrides: evidence.AccessOverrides(),
+	}, ev)
 	bounded, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return errors.Join(err, ev.Close(bounded), hangUp(), tel.Shutdown(bounded))
+	return errors.Join(err, ev.Close(bounded), peers.Close(), tel.Shutdown(bounded))
 }
 
-func serve(ctx context.Context, f flags, h *home.Home, log *slog.Logger, tel *telemetry.Telemetry, ev *evidence.Server) error {
-	tokens, err := auth.EmbeddedTokens(h)
-	if err != nil {
-		return err
-	}
-	srv, err := server.New(server.Options{
-		Logger: log, TracerProvider: tel.Provider("evidence"), Authenticator: tokens, Overrides: evidence.AccessOverrides(),
+// dial connects to the peers; each connects at its first call.
+func dial(f flags, tel *telemetry.Telemetry) (c evidence.Clients, peers *standalone.Peers) {
+	peers = standalone.Dialer("evidence", f.token, tel)
+	peers.Connect(f.permission, func(conn grpc.ClientConnInterface) {
+		c.Authorization = permissionv1.NewAuthorizationServiceClient(conn)
 	})
-	if err != nil {
-		return err
-	}
-	ev.Register(srv)
-	srv.Watch(ev.ServiceNames(), ev.Health)
-	socket := f.socket
-	if socket == "" {
-		socket = filepath.Join(h.Root, "evidence.sock")
-	}
-	unix, err := server.ListenUnix(socket)
-	if err != nil {
-		return err
-	}
-	listeners := []net.Listener{unix}
-	if f.listen != "" {
-		tcp, err := server.ListenTCP(f.listen, server.Exposure{Authenticated: true})
-		if err != nil {
-			return errors.Join(err, unix.Close())
-		}
-		listeners = append(listeners, tcp)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var background sync.WaitGroup
-	background.Go(func() {
-		if err := ev.Run(ctx); err != nil {
-			log.Error("background work ended", "error", err)
-		}
-	})
-	err = srv.Serve(ctx, listeners...)
-	cancel()
-	background.Wait()
-	return err
-}
-
-// dial connects to the permission service, if one was named, at the first call.
-func dial(f flags, tel *telemetry.Telemetry) (c evidence.Clients, hangUp func() error, err error) {
-	hangUp = func() error { return nil }
-	if f.permission == "" {
-		return c, hangUp, nil
-	}
-	opts := server.DialOptions{TracerProvider: tel.Provider("evidence")}
-	if f.token != "" {
-		if opts.Token, err = auth.ReadToken(f.token); err != nil {
-			return c, hangUp, err
-		}
-	}
-	var conn *grpc.ClientConn
-	if conn, err = server.Dial(f.permission, opts); err != nil {
-		return c, hangUp, err
-	}
-	c.Authorization = permissionv1.NewAuthorizationServiceClient(conn)
-	return c, conn.Close, nil
+	return c, peers
 }

@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 
@@ -21,10 +19,9 @@ import (
 	exec "github.com/writ-dev/writ/exec-svc"
 	evidencev1 "github.com/writ-dev/writ/gen/go/writ/evidence/v1"
 	permissionv1 "github.com/writ-dev/writ/gen/go/writ/permission/v1"
-	"github.com/writ-dev/writ/internal/auth"
 	"github.com/writ-dev/writ/internal/home"
 	"github.com/writ-dev/writ/internal/sandbox"
-	"github.com/writ-dev/writ/internal/server"
+	"github.com/writ-dev/writ/internal/standalone"
 	"github.com/writ-dev/writ/internal/telemetry"
 )
 
@@ -91,18 +88,20 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	clients, hangUp, err := dial(f, tel)
-	if err != nil {
-		return errors.Join(err, hangUp())
+	clients, peers := dial(f, tel)
+	if err := peers.Err(); err != nil {
+		return errors.Join(err, peers.Close())
 	}
 	svc, err := build(ctx, f, h, log, tel, clients)
 	if err != nil {
-		return errors.Join(err, hangUp())
+		return errors.Join(err, peers.Close())
 	}
-	err = serve(ctx, f, h, log, tel, svc)
+	err = standalone.Serve(ctx, standalone.Options{
+		Name: exec.ServiceName, Home: h, Socket: f.socket, Listen: f.listen, Logger: log, Telemetry: tel,
+	}, svc)
 	bounded, cancel := context.WithTimeout(context.Background(), closeWithin)
 	defer cancel()
-	return errors.Join(err, svc.Close(bounded), hangUp(), tel.Shutdown(bounded))
+	return errors.Join(err, svc.Close(bounded), peers.Close(), tel.Shutdown(bounded))
 }
 
 func build(ctx context.Context, f flags, h *home.Home, log *slog.Logger, tel *telemetry.Telemetry, clients exec.Clients) (*exec.Server, error) {
@@ -119,75 +118,14 @@ func build(ctx context.Context, f flags, h *home.Home, log *slog.Logger, tel *te
 	return exec.New(ctx, cfg, exec.WithLogger(log), exec.WithTracerProvider(tel.Provider(exec.ServiceName)), exec.WithClients(clients), exec.WithKey(key, keyID))
 }
 
-func serve(ctx context.Context, f flags, h *home.Home, log *slog.Logger, tel *telemetry.Telemetry, svc *exec.Server) error {
-	tokens, err := auth.EmbeddedTokens(h)
-	if err != nil {
-		return err
-	}
-	srv, err := server.New(server.Options{Logger: log, TracerProvider: tel.Provider(exec.ServiceName), Authenticator: tokens})
-	if err != nil {
-		return err
-	}
-	svc.Register(srv)
-	srv.Watch(svc.ServiceNames(), svc.Health)
-	if f.socket == "" {
-		f.socket = h.Root + "/exec.sock"
-	}
-	unix, err := server.ListenUnix(f.socket)
-	if err != nil {
-		return err
-	}
-	listeners := []net.Listener{unix}
-	if f.listen != "" {
-		tcp, err := server.ListenTCP(f.listen, server.Exposure{Authenticated: true})
-		if err != nil {
-			return errors.Join(err, unix.Close())
-		}
-		listeners = append(listeners, tcp)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var background sync.WaitGroup
-	background.Go(func() {
-		if err := svc.Run(ctx); err != nil {
-			log.Error("background work ended", "error", err)
-		}
-	})
-	err = srv.Serve(ctx, listeners...)
-	cancel()
-	background.Wait()
-	return err
-}
-
 // dial connects to the peers; each connects at its first call.
-func dial(f flags, tel *telemetry.Telemetry) (c exec.Clients, hangUp func() error, err error) {
-	var open []*grpc.ClientConn
-	hangUp = func() (err error) {
-		for _, conn := range open {
-			err = errors.Join(err, conn.Close())
-		}
-		return err
-	}
-	opts := server.DialOptions{TracerProvider: tel.Provider(exec.ServiceName)}
-	if f.token != "" {
-		if opts.Token, err = auth.ReadToken(f.token); err != nil {
-			return c, hangUp, err
-		}
-	}
-	connect := func(target string) *grpc.ClientConn {
-		if target == "" || err != nil {
-			return nil
-		}
-		var conn *grpc.ClientConn
-		if conn, err = server.Dial(target, opts); err == nil {
-			open = append(open, conn)
-		}
-		return conn
-	}
-	if conn := connect(f.evidence); conn != nil {
+func dial(f flags, tel *telemetry.Telemetry) (c exec.Clients, peers *standalone.Peers) {
+	peers = standalone.Dialer(exec.ServiceName, f.token, tel)
+	peers.Connect(f.evidence, func(conn grpc.ClientConnInterface) {
 		c.Claims, c.Receipts = evidencev1.NewClaimServiceClient(conn), evidencev1.NewReceiptServiceClient(conn)
-	}
-	if conn := connect(f.permission); conn != nil {
+	})
+	peers.Connect(f.permission, func(conn grpc.ClientConnInterface) {
 		c.Authorization = permissionv1.NewAuthorizationServiceClient(conn)
-	}
-	return c, hangUp, err
+	})
+	return c, peers
 }

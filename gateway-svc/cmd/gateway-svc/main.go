@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
@@ -23,10 +21,9 @@ import (
 	mcphostv1 "github.com/writ-dev/writ/gen/go/writ/mcphost/v1"
 	permissionv1 "github.com/writ-dev/writ/gen/go/writ/permission/v1"
 	registryv1 "github.com/writ-dev/writ/gen/go/writ/registry/v1"
-	"github.com/writ-dev/writ/internal/auth"
 	"github.com/writ-dev/writ/internal/home"
 	"github.com/writ-dev/writ/internal/sandbox"
-	"github.com/writ-dev/writ/internal/server"
+	"github.com/writ-dev/writ/internal/standalone"
 	"github.com/writ-dev/writ/internal/telemetry"
 )
 
@@ -95,87 +92,34 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	clients, hangUp, err := dial(f, tel)
-	if err != nil {
-		return errors.Join(err, hangUp())
+	clients, peers := dial(f, tel)
+	if err := peers.Err(); err != nil {
+		return errors.Join(err, peers.Close())
 	}
 	gw, err := gateway.New(ctx, gateway.Config{Info: gateway.Info{Deployment: deployment}},
 		gateway.WithLogger(log), gateway.WithTracerProvider(tel.Provider(gateway.ServiceName)), gateway.WithClients(clients), gateway.WithKey(key, keyID))
 	if err != nil {
-		return errors.Join(err, hangUp())
+		return errors.Join(err, peers.Close())
 	}
-	err = serve(ctx, f, h, log, tel, gw)
+	err = standalone.Serve(ctx, standalone.Options{
+		Name: gateway.ServiceName, Home: h, Socket: f.socket, Listen: f.listen, Logger: log, Telemetry: tel,
+	}, gw)
 	bounded, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return errors.Join(err, gw.Close(bounded), hangUp(), tel.Shutdown(bounded))
+	return errors.Join(err, gw.Close(bounded), peers.Close(), tel.Shutdown(bounded))
 }
 
-func serve(ctx context.Context, f flags, h *home.Home, log *slog.Logger, tel *telemetry.Telemetry, gw *gateway.Server) error {
-	tokens, err := auth.EmbeddedTokens(h)
-	if err != nil {
-		return err
-	}
-	srv, err := server.New(server.Options{Logger: log, TracerProvider: tel.Provider(gateway.ServiceName), Authenticator: tokens})
-	if err != nil {
-		return err
-	}
-	gw.Register(srv)
-	srv.Watch(gw.ServiceNames(), gw.Health)
-	if f.socket == "" {
-		f.socket = h.Root + "/gateway.sock"
-	}
-	unix, err := server.ListenUnix(f.socket)
-	if err != nil {
-		return err
-	}
-	listeners := []net.Listener{unix}
-	if f.listen != "" {
-		tcp, err := server.ListenTCP(f.listen, server.Exposure{Authenticated: true})
-		if err != nil {
-			return errors.Join(err, unix.Close())
-		}
-		listeners = append(listeners, tcp)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var background sync.WaitGroup
-	background.Go(func() { _ = gw.Run(ctx) })
-	err = srv.Serve(ctx, listeners...)
-	cancel()
-	background.Wait()
-	return err
-}
-
-// dial makes a connection to each peer that was named; each connects at its first call.
-func dial(f flags, tel *telemetry.Telemetry) (c gateway.Clients, hangUp func() error, err error) {
-	var open []*grpc.ClientConn
-	hangUp = func() (err error) {
-		for _, conn := range open {
-			err = errors.Join(err, conn.Close())
-		}
-		return err
-	}
-	opts := server.DialOptions{TracerProvider: tel.Provider(gateway.ServiceName)}
-	if opts.Token, err = auth.ReadToken(f.token); err != nil {
-		return c, hangUp, err
-	}
-	connect := func(target string, use func(*grpc.ClientConn)) {
-		if target == "" || err != nil {
-			return
-		}
-		var conn *grpc.ClientConn
-		if conn, err = server.Dial(target, opts); err == nil {
-			open = append(open, conn)
-			use(conn)
-		}
-	}
-	connect(f.permission, func(conn *grpc.ClientConn) {
+// dial connects to the peers; each connects at its first call.
+func dial(f flags, tel *telemetry.Telemetry) (c gateway.Clients, peers *standalone.Peers) {
+	peers = standalone.Dialer(gateway.ServiceName, f.token, tel)
+	peers.Connect(f.permission, func(conn grpc.ClientConnInterface) {
 		c.Authorization, c.Cards = permissionv1.NewAuthorizationServiceClient(conn), permissionv1.NewCardServiceClient(conn)
 	})
-	connect(f.registry, func(conn *grpc.ClientConn) { c.Turns = registryv1.NewTurnServiceClient(conn) })
-	connect(f.evidence, func(conn *grpc.ClientConn) {
+	peers.Connect(f.registry, func(conn grpc.ClientConnInterface) { c.Turns = registryv1.NewTurnServiceClient(conn) })
+	peers.Connect(f.evidence, func(conn grpc.ClientConnInterface) {
 		c.Receipts, c.Claims = evidencev1.NewReceiptServiceClient(conn), evidencev1.NewClaimServiceClient(conn)
 	})
-	connect(f.mcpHost, func(conn *grpc.ClientConn) { c.MCPHost = mcphostv1.NewExecutionServiceClient(conn) })
-	connect(f.sandbox, func(conn *grpc.ClientConn) { c.Exec = execv1.NewRunServiceClient(conn) })
-	return c, hangUp, err
+	peers.Connect(f.mcpHost, func(conn grpc.ClientConnInterface) { c.MCPHost = mcphostv1.NewExecutionServiceClient(conn) })
+	peers.Connect(f.sandbox, func(conn grpc.ClientConnInterface) { c.Exec = execv1.NewRunServiceClient(conn) })
+	return c, peers
 }

@@ -8,11 +8,9 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
-	"sync"
 	"syscall"
 	"time"
 
@@ -20,10 +18,9 @@ import (
 
 	evidencev1 "github.com/writ-dev/writ/gen/go/writ/evidence/v1"
 	registryv1 "github.com/writ-dev/writ/gen/go/writ/registry/v1"
-	"github.com/writ-dev/writ/internal/auth"
 	"github.com/writ-dev/writ/internal/home"
 	"github.com/writ-dev/writ/internal/sandbox"
-	"github.com/writ-dev/writ/internal/server"
+	"github.com/writ-dev/writ/internal/standalone"
 	"github.com/writ-dev/writ/internal/telemetry"
 	permission "github.com/writ-dev/writ/permission-svc"
 )
@@ -94,95 +91,26 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	clients, hangUp, err := dial(f, tel)
-	if err != nil {
-		return errors.Join(err, hangUp())
+	clients, peers := dial(f, tel)
+	if err := peers.Err(); err != nil {
+		return errors.Join(err, peers.Close())
 	}
 	svc, err := permission.New(ctx, cfg, permission.WithLogger(log), permission.WithTracerProvider(tel.Provider(permission.ServiceName)), permission.WithClients(clients))
 	if err != nil {
-		return errors.Join(err, hangUp())
+		return errors.Join(err, peers.Close())
 	}
-	err = serve(ctx, f, h, log, tel, svc)
+	err = standalone.Serve(ctx, standalone.Options{
+		Name: permission.ServiceName, Home: h, Socket: f.socket, Listen: f.listen, Logger: log, Telemetry: tel,
+	}, svc)
 	bounded, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return errors.Join(err, svc.Close(bounded), hangUp(), tel.Shutdown(bounded))
+	return errors.Join(err, svc.Close(bounded), peers.Close(), tel.Shutdown(bounded))
 }
 
-func serve(ctx context.Context, f flags, h *home.Home, log *slog.Logger, tel *telemetry.Telemetry, svc *permission.Server) error {
-	tokens, err := auth.EmbeddedTokens(h)
-	if err != nil {
-		return err
-	}
-	srv, err := server.New(server.Options{Logger: log, TracerProvider: tel.Provider(permission.ServiceName), Authenticator: tokens})
-	if err != nil {
-		return err
-	}
-	svc.Register(srv)
-	srv.Watch(svc.ServiceNames(), svc.Health)
-	socket := f.socket
-	if socket == "" {
-		socket = filepath.Join(h.Root, "permission.sock")
-	}
-	unix, err := server.ListenUnix(socket)
-	if err != nil {
-		return err
-	}
-	listeners := []net.Listener{unix}
-	if f.listen != "" {
-		tcp, err := server.ListenTCP(f.listen, server.Exposure{Authenticated: true})
-		if err != nil {
-			return errors.Join(err, unix.Close())
-		}
-		listeners = append(listeners, tcp)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var background sync.WaitGroup
-	background.Go(func() {
-		if err := svc.Run(ctx); err != nil {
-			log.Error("background work ended", "error", err)
-		}
-	})
-	err = srv.Serve(ctx, listeners...)
-	cancel()
-	background.Wait()
-	return err
-}
-
-// dial connects to the peers that were named, at the first call. hangUp is never nil.
-func dial(f flags, tel *telemetry.Telemetry) (c permission.Clients, hangUp func() error, err error) {
-	var open []io.Closer
-	hangUp = func() (err error) {
-		for _, conn := range open {
-			err = errors.Join(err, conn.Close())
-		}
-		return err
-	}
-	opts := server.DialOptions{TracerProvider: tel.Provider(permission.ServiceName)}
-	if f.token != "" {
-		if opts.Token, err = auth.ReadToken(f.token); err != nil {
-			return c, hangUp, err
-		}
-	}
-	connect := func(target string) (grpc.ClientConnInterface, error) {
-		conn, err := server.Dial(target, opts)
-		if err == nil {
-			open = append(open, conn)
-		}
-		return conn, err
-	}
-	if f.registry != "" {
-		conn, err := connect(f.registry)
-		if err != nil {
-			return c, hangUp, err
-		}
-		c.Resolver = registryv1.NewResolverServiceClient(conn)
-	}
-	if f.evidence != "" {
-		conn, err := connect(f.evidence)
-		if err != nil {
-			return c, hangUp, err
-		}
-		c.Receipts = evidencev1.NewReceiptServiceClient(conn)
-	}
-	return c, hangUp, nil
+// dial connects to the peers; each connects at its first call.
+func dial(f flags, tel *telemetry.Telemetry) (c permission.Clients, peers *standalone.Peers) {
+	peers = standalone.Dialer(permission.ServiceName, f.token, tel)
+	peers.Connect(f.registry, func(conn grpc.ClientConnInterface) { c.Resolver = registryv1.NewResolverServiceClient(conn) })
+	peers.Connect(f.evidence, func(conn grpc.ClientConnInterface) { c.Receipts = evidencev1.NewReceiptServiceClient(conn) })
+	return c, peers
 }

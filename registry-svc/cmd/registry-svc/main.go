@@ -8,10 +8,8 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"net"
 	"os"
 	"os/signal"
-	"sync"
 	"syscall"
 	"time"
 
@@ -20,10 +18,9 @@ import (
 
 	mcphostv1 "github.com/writ-dev/writ/gen/go/writ/mcphost/v1"
 	permissionv1 "github.com/writ-dev/writ/gen/go/writ/permission/v1"
-	"github.com/writ-dev/writ/internal/auth"
 	"github.com/writ-dev/writ/internal/home"
 	"github.com/writ-dev/writ/internal/sandbox"
-	"github.com/writ-dev/writ/internal/server"
+	"github.com/writ-dev/writ/internal/standalone"
 	"github.com/writ-dev/writ/internal/telemetry"
 	registry "github.com/writ-dev/writ/registry-svc"
 )
@@ -116,82 +113,28 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	clients, hangUp, err := dial(f, tel)
-	if err != nil {
-		return err
+	clients, peers := dial(f, tel)
+	if err := peers.Err(); err != nil {
+		return errors.Join(err, peers.Close())
 	}
 	reg, err := registry.New(ctx, cfg, registry.WithLogger(log), registry.WithTracerProvider(tel.Provider("registry")), registry.WithClients(clients))
 	if err != nil {
-		return errors.Join(err, hangUp())
+		return errors.Join(err, peers.Close())
 	}
-	err = serve(ctx, f, h, log, tel, reg)
+	err = standalone.Serve(ctx, standalone.Options{
+		Name: "registry", Home: h, Socket: f.socket, Listen: f.listen, Logger: log, Telemetry: tel,
+	}, reg)
 	bounded, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
-	return errors.Join(err, reg.Close(bounded), hangUp(), tel.Shutdown(bounded))
+	return errors.Join(err, reg.Close(bounded), peers.Close(), tel.Shutdown(bounded))
 }
 
-func serve(ctx context.Context, f flags, h *home.Home, log *slog.Logger, tel *telemetry.Telemetry, reg *registry.Server) error {
-	tokens, err := auth.EmbeddedTokens(h)
-	if err != nil {
-		return err
-	}
-	srv, err := server.New(server.Options{Logger: log, TracerProvider: tel.Provider("registry"), Authenticator: tokens})
-	if err != nil {
-		return err
-	}
-	reg.Register(srv)
-	srv.Watch(reg.ServiceNames(), reg.Health)
-	unix, err := server.ListenUnix(or(f.socket, h.Root+"/registry.sock"))
-	if err != nil {
-		return err
-	}
-	listeners := []net.Listener{unix}
-	if f.listen != "" {
-		tcp, err := server.ListenTCP(f.listen, server.Exposure{Authenticated: true})
-		if err != nil {
-			return errors.Join(err, unix.Close())
-		}
-		listeners = append(listeners, tcp)
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var background sync.WaitGroup
-	background.Go(func() { _ = reg.Run(ctx) })
-	err = srv.Serve(ctx, listeners...)
-	cancel()
-	background.Wait()
-	return err
-}
-
-// dial connects to the peers that were named; each connects at its first call.
-func dial(f flags, tel *telemetry.Telemetry) (c registry.Clients, hangUp func() error, err error) {
-	var open []*grpc.ClientConn
-	hangUp = func() (err error) {
-		for _, conn := range open {
-			err = errors.Join(err, conn.Close())
-		}
-		return err
-	}
-	opts := server.DialOptions{TracerProvider: tel.Provider("registry")}
-	if f.token != "" {
-		if opts.Token, err = auth.ReadToken(f.token); err != nil {
-			return c, hangUp, err
-		}
-	}
-	connect := func(target string) *grpc.ClientConn {
-		if target == "" || err != nil {
-			return nil
-		}
-		var conn *grpc.ClientConn
-		if conn, err = server.Dial(target, opts); err == nil {
-			open = append(open, conn)
-		}
-		return conn
-	}
-	if conn := connect(f.host); conn != nil {
-		c.Servers = mcphostv1.NewServerServiceClient(conn)
-	}
-	if conn := connect(f.permission); conn != nil {
+// dial connects to the peers; each connects at its first call.
+func dial(f flags, tel *telemetry.Telemetry) (c registry.Clients, peers *standalone.Peers) {
+	peers = standalone.Dialer("registry", f.token, tel)
+	peers.Connect(f.host, func(conn grpc.ClientConnInterface) { c.Servers = mcphostv1.NewServerServiceClient(conn) })
+	peers.Connect(f.permission, func(conn grpc.ClientConnInterface) {
 		c.Settings, c.Cards = permissionv1.NewSettingsServiceClient(conn), permissionv1.NewCardServiceClient(conn)
-	}
-	return c, hangUp, err
+	})
+	return c, peers
 }
