@@ -30,6 +30,7 @@ import (
 	evidencev1 "github.com/writ-dev/writ/gen/go/writ/evidence/v1"
 	permissionv1 "github.com/writ-dev/writ/gen/go/writ/permission/v1"
 	"github.com/writ-dev/writ/internal/auth"
+	"github.com/writ-dev/writ/internal/executor"
 	"github.com/writ-dev/writ/internal/receipt"
 )
 
@@ -195,7 +196,9 @@ func (s *Server) keys() error {
 		s.cfg.KeyID = writtoken.KeyID(s.cfg.Key.Public().(ed25519.PublicKey))
 	}
 	if s.cfg.PermissionIssuer != "" && s.clients.Authorization != nil {
-		s.issuers[s.cfg.PermissionIssuer] = &writtoken.RefreshingKeys{Fetch: s.fetchKeys, Now: s.now}
+		s.issuers[s.cfg.PermissionIssuer] = &writtoken.RefreshingKeys{Now: s.now, Fetch: func(ctx context.Context) (map[string]ed25519.PublicKey, error) {
+			return executor.FetchKeys(ctx, s.clients.Authorization, s.cfg.PermissionIssuer)
+		}}
 	}
 	return nil
 }

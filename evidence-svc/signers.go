@@ -3,7 +3,6 @@ package evidence
 import (
 	"context"
 	"crypto/ed25519"
-	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"github.com/writ-dev/writ/evidence-svc/internal/store"
 	commonv1 "github.com/writ-dev/writ/gen/go/writ/common/v1"
 	evidencev1 "github.com/writ-dev/writ/gen/go/writ/evidence/v1"
-	permissionv1 "github.com/writ-dev/writ/gen/go/writ/permission/v1"
 	"github.com/writ-dev/writ/internal/errs"
 )
 
@@ -56,24 +54,6 @@ func (s *Server) signer(peer string) (Signer, error) {
 // verifier checks writs for an executor.
 func (s *Server) verifier(audience string, now func() time.Time) *writtoken.Verifier {
 	return &writtoken.Verifier{Issuers: s.issuers, Audience: audience, Now: now, Skew: s.cfg.Skew}
-}
-
-// fetchKeys reads the keys of the permission service.
-func (s *Server) fetchKeys(ctx context.Context) (map[string]ed25519.PublicKey, error) {
-	answer, err := s.clients.Authorization.ListKeys(ctx, &permissionv1.ListKeysRequest{})
-	if err != nil {
-		return nil, err
-	}
-	if answer.GetIssuer() != s.cfg.PermissionIssuer {
-		return nil, errors.New("the permission service is " + answer.GetIssuer() + ", not " + s.cfg.PermissionIssuer)
-	}
-	keys := map[string]ed25519.PublicKey{}
-	for _, k := range answer.GetKeys() {
-		if len(k.GetPublicKey()) == ed25519.PublicKeySize {
-			keys[k.GetKid()] = k.GetPublicKey()
-		}
-	}
-	return keys, nil
 }
 
 // ListReceiptKeys implements ReceiptService.

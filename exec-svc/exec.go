@@ -11,7 +11,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 	evidencev1 "github.com/writ-dev/writ/gen/go/writ/evidence/v1"
 	execv1 "github.com/writ-dev/writ/gen/go/writ/exec/v1"
 	permissionv1 "github.com/writ-dev/writ/gen/go/writ/permission/v1"
+	"github.com/writ-dev/writ/internal/executor"
 	"github.com/writ-dev/writ/internal/receipt"
 	"github.com/writ-dev/writ/internal/sandbox"
 )
@@ -182,8 +182,8 @@ func New(_ context.Context, cfg Config, opts ...Option) (*Server, error) {
 	if s.cfg.Audience == "" {
 		s.cfg.Audience = "urn:writ:" + s.cfg.Deployment + ":exec"
 	}
-	if err := s.trust(); err != nil {
-		return nil, err
+	if err := executor.Trust(s.issuers, s.cfg.Deployment, s.cfg.TrustedIssuers, s.clients.Authorization, s.now); err != nil {
+		return nil, fmt.Errorf("exec: %w", err)
 	}
 	if s.key == nil {
 		public, private, err := ed25519.GenerateKey(rand.Reader)
@@ -197,43 +197,6 @@ func New(_ context.Context, cfg Config, opts ...Option) (*Server, error) {
 	s.runs = newRegistry(s.limits, s.now)
 	s.stop, s.stopNow = context.WithCancel(context.Background())
 	return s, nil
-}
-
-// trust reads the key files and, where there is one, asks the permission service.
-func (s *Server) trust() error {
-	for issuer, file := range s.cfg.TrustedIssuers {
-		text, err := os.ReadFile(file)
-		if err != nil {
-			return fmt.Errorf("exec: trusted_issuers[%s]: %w", issuer, err)
-		}
-		keys, err := writtoken.ParseKeySet(text)
-		if err != nil {
-			return fmt.Errorf("exec: trusted_issuers[%s]: %s: %w", issuer, file, err)
-		}
-		s.issuers[issuer] = keys
-	}
-	own := "urn:writ:" + s.cfg.Deployment + ":permission"
-	if _, set := s.issuers[own]; !set && s.clients.Authorization != nil {
-		s.issuers[own] = &writtoken.RefreshingKeys{Fetch: s.fetchKeys, Now: s.now}
-	}
-	if len(s.issuers) == 0 {
-		return errors.New("exec: no trusted issuer: set trusted_issuers, or connect a permission service")
-	}
-	return nil
-}
-
-func (s *Server) fetchKeys(ctx context.Context) (map[string]ed25519.PublicKey, error) {
-	answer, err := s.clients.Authorization.ListKeys(ctx, &permissionv1.ListKeysRequest{})
-	if err != nil {
-		return nil, err
-	}
-	keys := map[string]ed25519.PublicKey{}
-	for _, k := range answer.GetKeys() {
-		if len(k.GetPublicKey()) == ed25519.PublicKeySize {
-			keys[k.GetKid()] = k.GetPublicKey()
-		}
-	}
-	return keys, nil
 }
 
 // Register adds the services to a gRPC server or an in-process channel.

@@ -18,7 +18,10 @@ func TestAForgedInitTouchesNoMount(t *testing.T) {
 		t.Log("without root there is nothing to mount")
 		return
 	}
+	lie := map[string]string{"mnt": "mnt:[1]"}
 	for _, cfg := range []initConfig{
+		{Role: roleProbe, Network: NetworkOpen, HostNS: lie},
+		{Role: roleRun, Mode: modeNamespaces, Profile: ProfileCommand, Argv: []string{"true"}, Executable: "/bin/true", Dir: "/", Network: NetworkOpen, HostNS: lie},
 		{Role: roleProbe, Network: NetworkOpen},
 		{Role: roleRun, Mode: modeNamespaces, Profile: ProfileCommand, Argv: []string{"true"}, Executable: "/bin/true", Dir: "/", Network: NetworkOpen},
 		{Role: roleRun, Mode: modeNamespaces, Profile: ProfileServer, Argv: []string{"true"}, Executable: "/bin/true", Dir: "/", Mask: []string{t.TempDir()}},

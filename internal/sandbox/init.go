@@ -119,22 +119,28 @@ func (p *pidOne) prepare() error {
 	return checkDir(p.cfg.Dir)
 }
 
-// ownMounts fails where a mount would be made for the whole machine: the mount namespace is the owner's.
+// ownMounts refuses to touch a mount before it is certain that the mounts are this sandbox's own. The mount namespace
+// must not be the owner's; and, since an init that anything but the launcher started could be told anything about that,
+// the user namespace must not be the machine's first, whose map is the whole range onto itself (user_namespaces(7)).
 func (p *pidOne) ownMounts() error {
 	link, err := os.Readlink("/proc/self/ns/mnt")
 	if err != nil {
-		return wrap(KindSetup, "mount namespace", "", err)
+		return wrap(KindSetup, "own namespaces", "/proc/self/ns/mnt", err)
 	}
 	if host := p.cfg.HostNS["mnt"]; host == "" || link == host {
-		return &Error{Kind: KindSetup, Stage: "mount namespace", Detail: "it is the owner's: nothing is mounted in it"}
+		return &Error{Kind: KindSetup, Stage: "own namespaces", Detail: "the mounts are the owner's: nothing is mounted in them"}
+	}
+	ids, err := os.ReadFile("/proc/self/uid_map")
+	if err != nil {
+		return wrap(KindSetup, "own namespaces", "/proc/self/uid_map", err)
+	}
+	if strings.Join(strings.Fields(string(ids)), " ") == "0 0 4294967295" {
+		return &Error{Kind: KindSetup, Stage: "own namespaces", Detail: "the user namespace is the machine's: nothing is mounted in it"}
 	}
 	return nil
 }
 
 func (p *pidOne) buildRoot() error {
-	if err := apart(); err != nil {
-		return err
-	}
 	if err := p.ownMounts(); err != nil {
 		return err
 	}
@@ -187,24 +193,8 @@ func loopbackUp() error {
 	return unix.IoctlIfreq(fd, unix.SIOCSIFFLAGS, ifr)
 }
 
-// apart refuses to touch a mount before it is certain that the mounts are this sandbox's own: an init that was started
-// by anything but the launcher would otherwise change the machine's.
-func apart() error {
-	ids, err := os.ReadFile("/proc/self/uid_map")
-	if err != nil {
-		return wrap(KindSetup, "own namespaces", "/proc/self/uid_map", err)
-	}
-	if fields := strings.Fields(string(ids)); len(fields) >= 3 && fields[0] == "0" && fields[1] == "0" && fields[2] == "4294967295" {
-		return &Error{Kind: KindSetup, Stage: "own namespaces", Path: "/proc/self/uid_map", Errno: unix.EPERM}
-	}
-	return nil
-}
-
 // probe tries in a throw-away namespace what a sandbox needs, step by step.
 func (p *pidOne) probe() int {
-	if apart() != nil {
-		return 1
-	}
 	if p.ownMounts() != nil {
 		return 1
 	}
