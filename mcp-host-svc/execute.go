@@ -172,9 +172,14 @@ func (s *Server) claim(ctx context.Context, c *call) (*evidencev1.Claim, error) 
 	if !s.used.use(c.claims.ID, c.claims.Expiry, s.now()) {
 		return nil, claimTaken(c.key().Call, s.receiptOf(ctx, c), "its writ was used before")
 	}
-	return executor.Claim(ctx, s.clients.Claims, c.token, func(receipt string) error {
+	claim, err := executor.Claim(ctx, s.clients.Claims, c.token, func(receipt string) error {
 		return claimTaken(c.key().Call, receipt, "it was claimed before")
 	})
+	var away executor.AwayError
+	if errors.As(err, &away) {
+		s.used.forget(c.claims.ID) // nothing ran: the same writ is good for another try
+	}
+	return claim, err
 }
 
 // receiptOf is the receipt of a call that was claimed before, "" where there is none yet, or evidence can't be asked.

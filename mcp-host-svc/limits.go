@@ -101,3 +101,10 @@ func (u *usedWrits) use(id string, expiry, now time.Time) bool {
 	u.ids[id] = expiry.Add(time.Minute)
 	return true
 }
+
+// forget takes use back.
+func (u *usedWrits) forget(id string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	delete(u.ids, id)
+}

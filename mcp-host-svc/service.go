@@ -89,19 +89,37 @@ func (s *Server) conduct(ctx context.Context, c *call) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.stop, func() { cancel(errShutdown) })()
+	o, err := s.present(ctx, cancel, c)
+	if err == nil {
+		s.add(c, false, func(e event) { e.Event = &commonv1.ExecutionEvent_Outcome{Outcome: o} })
+	}
+	c.log.End(err)
+}
+
+// present verifies and runs the call, and returns its outcome, or the error that stands in for one.
+func (s *Server) present(ctx context.Context, cancel context.CancelCauseFunc, c *call) (*commonv1.Outcome, error) {
 	if err := s.verify(ctx, c); err != nil {
-		c.finish(s.refuse(ctx, c, err))
-		return
+		return s.refuse(ctx, c, err)
 	}
 	r := &execution.Run[event]{Key: c.key(), Log: c.log}
-	if !s.runs.Begin(r, cancel) {
-		c.finish(s.refuse(ctx, c, claimTaken(c.key().Call, "", "it is running here")))
-		return
+	if err := s.admit(r, cancel); err != nil {
+		return s.refuse(ctx, c, err)
 	}
 	o, err := s.runCall(ctx, c)
 	r.Claimed = c.claimed
 	s.runs.End(r) // before anybody hears of the end, so that a call after it finds it ended
-	c.finish(o, err)
+	return o, err
+}
+
+func (s *Server) admit(r *execution.Run[event], cancel context.CancelCauseFunc) error {
+	switch s.runs.Begin(r, s.limits.CallsMax, cancel) {
+	case execution.Taken:
+		return claimTaken(r.Key.Call, "", "it is running here")
+	case execution.Full:
+		return errs.Limit(commonv1.ErrorReason_ERROR_REASON_LIMIT_EXCEEDED, "mcp_calls_max", int64(s.limits.CallsMax), int64(s.limits.CallsMax)+1,
+			"call again when a call has ended")
+	}
+	return nil
 }
 
 // add appends an event.
@@ -111,15 +129,6 @@ func (s *Server) add(c *call, mayBeLost bool, fill func(event)) {
 		fill(e)
 		return e
 	})
-}
-
-func (c *call) finish(o *commonv1.Outcome, err error) {
-	if err == nil {
-		c.log.Add(false, func(sequence int64) event {
-			return &commonv1.ExecutionEvent{Sequence: sequence, Time: timestamppb.Now(), Event: &commonv1.ExecutionEvent_Outcome{Outcome: o}}
-		})
-	}
-	c.log.End(err)
 }
 
 func claimTaken(call, receipt, why string) error {

@@ -110,16 +110,31 @@ func NewTable[E any](most int, keep time.Duration, now func() time.Time) *Table[
 	return &Table[E]{running: map[Key]*Run[E]{}, kept: map[Key]*Run[E]{}, most: most, keep: keep, now: now}
 }
 
-// Begin enters an execution; false when one of that name runs already.
-func (t *Table[E]) Begin(r *Run[E], cancel context.CancelCauseFunc) bool {
+// Admission is the answer to Begin.
+type Admission int
+
+// The answers.
+const (
+	Admitted Admission = iota
+	// Taken says that one of that name runs already.
+	Taken
+	// Full says that as many run as may.
+	Full
+)
+
+// Begin enters an execution, unless one of that name, or `most` of them, run already.
+func (t *Table[E]) Begin(r *Run[E], most int, cancel context.CancelCauseFunc) Admission {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.running[r.Key] != nil {
-		return false
+	switch {
+	case t.running[r.Key] != nil:
+		return Taken
+	case len(t.running) >= most:
+		return Full
 	}
 	r.cancel = cancel
 	t.running[r.Key] = r
-	return true
+	return Admitted
 }
 
 // End moves an execution to the ended ones. One that was only refused does not
