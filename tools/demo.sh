@@ -19,6 +19,18 @@ trap finish EXIT
 say() { printf '\n\033[1m%s\033[0m\n' "$*"; }
 run() { printf '$ %s\n' "${*/$root\/bin\//}"; "$@"; }
 
+# The card that waits, once there is one; $1 is what to show when none comes.
+open_card() {
+  local card
+  for _ in $(seq 100); do
+    card=$("$writ" cards list 2>/dev/null | awk '$2 == "pending" { print $1; exit }')
+    [ -n "$card" ] && { echo "$card"; return; }
+    sleep 0.1
+  done
+  { cat "$1"; echo "no card came"; } >&2
+  return 1
+}
+
 mkdir -p "$dir/notes"
 cp README.md "$dir/notes/readme.md"
 printf 'buy milk\n' >"$dir/notes/todo.md"
@@ -39,13 +51,7 @@ say "4. A write. Nobody classified it, so a person is asked"
 printf '$ writ call mcp.fs.write_file path=… content=…\n'
 "$writ" call mcp.fs.write_file path="$dir/notes/todo.md" content="buy milk and bread" >"$dir/write.out" 2>&1 &
 call=$!
-card=""
-for _ in $(seq 100); do
-  card=$("$writ" cards list | awk '$2 == "pending" { print $1; exit }')
-  [ -n "$card" ] && break
-  sleep 0.1
-done
-[ -n "$card" ] || { cat "$dir/write.out"; echo "no card came"; exit 1; }
+card=$(open_card "$dir/write.out")
 run "$writ" cards approve "$card" --reason "a demo"
 wait $call
 cat "$dir/write.out"
@@ -55,13 +61,7 @@ say "5. A command in the sandbox: no network, no home folder, writes only where 
 mkdir -p "$dir/work"
 "$writ" run --workspace "$dir/work" -- sh -c 'id -u; ls / | tr "\n" " "; echo; cat /proc/net/route | wc -l; echo made by the sandbox > made.txt' >"$dir/run.out" 2>&1 &
 run_pid=$!
-card=""
-for _ in $(seq 100); do
-  card=$("$writ" cards list | awk '$2 == "pending" { print $1; exit }')
-  [ -n "$card" ] && break
-  sleep 0.1
-done
-[ -n "$card" ] || { cat "$dir/run.out"; echo "no card came"; exit 1; }
+card=$(open_card "$dir/run.out")
 run "$writ" cards approve "$card"
 wait $run_pid
 cat "$dir/run.out"

@@ -150,15 +150,13 @@ func (a *app) receiptOf(cmd *cobra.Command, conn *client.Conn, s string) (*evide
 		resp, err := conn.Receipts.GetReceipt(cmd.Context(), &evidencev1.GetReceiptRequest{Name: s})
 		return resp.GetReceipt(), err
 	}
-	for _, kind := range []evidencev1.ReceiptKind{evidencev1.ReceiptKind_RECEIPT_KIND_UNSPECIFIED} {
-		list, err := conn.Receipts.ListReceipts(cmd.Context(), &evidencev1.ListReceiptsRequest{PageSize: 20, Kind: kind})
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range list.GetReceipts() {
-			if r.GetKind() != evidencev1.ReceiptKind_RECEIPT_KIND_PROVIDER_START {
-				return r, nil
-			}
+	list, err := conn.Receipts.ListReceipts(cmd.Context(), &evidencev1.ListReceiptsRequest{PageSize: 200})
+	if err != nil {
+		return nil, err
+	}
+	for _, r := range list.GetReceipts() {
+		if r.GetKind() != evidencev1.ReceiptKind_RECEIPT_KIND_PROVIDER_START { // a server's start is nobody's last call
+			return r, nil
 		}
 	}
 	return nil, fmt.Errorf("there is no receipt yet; make a call with  writ call TOOL")

@@ -25,7 +25,7 @@ func (a *app) mcp(ctx context.Context, f turnFlags, wait time.Duration) error {
 		f.conversation = os.Getenv("WRIT_CONVERSATION")
 	}
 	return mcpserver.Serve(ctx, mcpserver.Options{
-		In: a.streams.In, Out: a.Out, Log: slog.New(slog.NewTextHandler(a.Err, nil)), Calls: conn.Calls, Turns: conn.Turns,
+		In: a.streams.In, Out: a.Out, Log: slog.New(slog.NewTextHandler(a.Err, nil)), Version: Version, Calls: conn.Calls, Turns: conn.Turns,
 		Conversation: f.conversation, Agent: f.agent, Workspace: f.workspace, Mode: mode, CardWait: wait,
 	})
 }

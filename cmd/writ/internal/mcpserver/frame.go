@@ -111,7 +111,6 @@ func member(b []byte, name string) []byte {
 
 const (
 	capabilities = `{"tools":{"listChanged":true}}`
-	serverInfo   = `{"name":"writ","title":"Writ","version":"0.1.0"}`
 	instructions = `"Tools go through Writ: a person may be asked before a call runs. A pending call says so; repeat the same call to go on waiting for it."`
 )
 
@@ -120,10 +119,15 @@ func (s *server) initialize(params []byte) []byte {
 	if asked, err := rawjson.String(member(params, "protocolVersion")); err == nil && legacyVersions[asked] {
 		version = asked
 	}
-	return []byte(`{"protocolVersion":"` + version + `","capabilities":` + capabilities + `,"serverInfo":` + serverInfo + `,"instructions":` + instructions + `}`)
+	return []byte(`{"protocolVersion":"` + version + `","capabilities":` + capabilities + `,"serverInfo":` + s.info() + `,"instructions":` + instructions + `}`)
 }
 
-func discovery() []byte {
+// info is serverInfo.
+func (s *server) info() string {
+	return `{"name":"writ","title":"Writ","version":` + string(rawjson.AppendString(nil, s.Version)) + `}`
+}
+
+func (s *server) discovery() []byte {
 	return []byte(`{"resultType":"complete","supportedVersions":["` + modernVersion + `"],"capabilities":` + capabilities +
-		`,"serverInfo":` + serverInfo + `,"instructions":` + instructions + `,"ttlMs":0,"cacheScope":"private"}`)
+		`,"serverInfo":` + s.info() + `,"instructions":` + instructions + `,"ttlMs":0,"cacheScope":"private"}`)
 }

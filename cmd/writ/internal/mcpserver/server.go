@@ -36,6 +36,8 @@ type Options struct {
 	In  io.Reader
 	Out io.Writer
 	Log *slog.Logger
+	// Version is the release that clients are told.
+	Version string
 
 	Calls gatewayv1.CallServiceClient
 	Turns registryv1.TurnServiceClient
@@ -198,10 +200,8 @@ func (s *server) message(ctx context.Context, b []byte) {
 		s.send(resultFrame(m.id, s.initialize(m.params)))
 	case "server/discover":
 		s.setModern(true)
-		s.send(resultFrame(m.id, discovery()))
+		s.send(resultFrame(m.id, s.discovery()))
 	case "ping":
-		s.send(resultFrame(m.id, []byte(`{}`)))
-	case "logging/setLevel":
 		s.send(resultFrame(m.id, []byte(`{}`)))
 	case "tools/list", "tools/call":
 		if member(member(m.params, "_meta"), metaVersion) != nil {
