@@ -37,6 +37,10 @@ $(PEERS)/.installed: tools/npm/package.json tools/npm/package-lock.json
 .PHONY: tools
 tools: $(BUF) $(PEERS)/.installed ## install what the tests need from the npm registry
 
+.PHONY: system
+system: ## install the few system programs that the tests use
+	tools/system.sh
+
 .PHONY: gen
 gen: $(BUF) ## generate the clients from the contracts
 	$(BUF) format -w --path proto/writ
@@ -65,7 +69,7 @@ apart: ## each module builds without the workspace
 	@for dir in $(MODULES); do echo "GOWORK=off go build  $${dir#$(CURDIR)/}"; (cd $$dir && GOWORK=off go build ./... ); done
 
 .PHONY: test
-test: tools lint gen-check apart build ## all behaviour, under 15 minutes on two cores
+test: system tools lint gen-check apart build ## all behaviour, under 15 minutes on two cores
 	go test $(GOFLAGS_TEST) $$(go list work | grep -v '/writ/e2e')
 	cd e2e && go test $(GOFLAGS_TEST) -count=1 ./... # they start programs that the test cache does not know of
 	go test $(GOFLAGS_TEST) -race $(RACE)
